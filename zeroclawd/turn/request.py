@@ -14,7 +14,7 @@ from zeroclawd.interfaces import ModelRequest
 from zeroclawd.messages import Message, Reply, Role
 from zeroclawd.tool import ToolSpec
 from zeroclawd.turn.context import TurnContext, TurnState
-from zeroclawd.turn.framing import explanation
+from zeroclawd.turn.framing import EXPLANATION
 
 
 class Cancelled(Exception):
@@ -87,17 +87,17 @@ def _answered(
 
 def _compose(context: TurnContext, state: TurnState) -> ModelRequest:
     specs = context.catalog.specs()
-    system = Message(Role.SYSTEM, "\n\n".join(part for part in _system(context, state, specs) if part))
+    system = Message(Role.SYSTEM, "\n\n".join(part for part in _system(context, specs) if part))
     history = [_as_text(message) for message in state.history] if context.text_protocol else state.history
     tools = () if context.text_protocol else specs
     return ModelRequest((system, *history), tools, session=state.inbound.session, locale=context.language)
 
 
-def _system(context: TurnContext, state: TurnState, specs: Sequence[ToolSpec]) -> list[str]:
+def _system(context: TurnContext, specs: Sequence[ToolSpec]) -> list[str]:
     receipts = context.receipts is not None and context.receipt_settings.inject_system_prompt
     return [
         context.system_prompt or context.texts("prompt-system", agent=context.agent, node=context.node),
-        explanation(state.nonce),
+        EXPLANATION,
         context.texts("prompt-receipts") if receipts else "",
         _protocol(context, specs) if context.text_protocol and not context.runtime.strict_tool_parsing else "",
     ]

@@ -1,0 +1,1 @@
+"""Builds the house once, introduces the rooms to each other, and runs it."""
