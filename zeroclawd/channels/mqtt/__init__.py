@@ -1,0 +1,1 @@
+"""The MQTT channel and the approval backchannel over the same broker."""
