@@ -9,9 +9,10 @@ import base64
 import binascii
 import hashlib
 import hmac
+import json
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from zeroclawd.errors import KeyFileError
 
@@ -26,8 +27,8 @@ ROW = "zeroclawd-ledger-row-v1"
 def encode(label: str, fields: Sequence[str | bytes]) -> bytes:
     """Join a version label and fields, each as a 4-byte big-endian length and its bytes (text as UTF-8): injective."""
     parts = []
-    for field in (label, *fields):
-        raw = field.encode("utf-8", "surrogatepass") if isinstance(field, str) else field
+    for part in (label, *fields):
+        raw = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
         parts.append(len(raw).to_bytes(4, "big") + raw)
     return b"".join(parts)
 
@@ -65,7 +66,7 @@ def unb64(text: str) -> bytes:
 class Keypair:
     """An Ed25519 key: `seed` (32 bytes) is the private half and never leaves its owner."""
 
-    seed: bytes
+    seed: bytes = field(repr=False)
 
     @classmethod
     def generate(cls) -> Keypair:
@@ -90,7 +91,7 @@ class Keypair:
 class HmacKey:
     """A shared key for signers that have no Ed25519; whoever holds it can sign as well as check."""
 
-    key: bytes
+    key: bytes = field(repr=False)
 
     def sign(self, label: str, fields: Sequence[str | bytes]) -> str:
         """The HMAC-SHA256 over the encoded fields, base64url."""
@@ -105,17 +106,17 @@ class Verifier:
     """What a device keeps of an operator: a public key, or a shared HMAC key."""
 
     public_key: str = ""
-    hmac_key: bytes = b""
+    hmac_key: bytes = field(default=b"", repr=False)
 
     def verify(self, signature: str, label: str, fields: Sequence[str | bytes]) -> bool:
-        """True if the signature is over exactly these fields by this key."""
+        """True if the signature is over exactly these fields by this key; never raises, whatever text it is given."""
         try:
-            given = unb64(signature)
+            given, public = unb64(signature), unb64(self.public_key)
         except ValueError:
             return False
         if self.hmac_key:
             return hmac.compare_digest(given, hmac.new(self.hmac_key, encode(label, fields), hashlib.sha256).digest())
-        return bool(self.public_key) and _ed25519(unb64(self.public_key), given, encode(label, fields))
+        return _ed25519(public, given, encode(label, fields))
 
 
 def _ed25519(public: bytes, signature: bytes, message: bytes) -> bool:
@@ -144,28 +145,45 @@ def public_key(text: str, what: str) -> str:
 
 
 def decision_fields(decision: dict[str, object]) -> list[str]:
-    """The fields that a decision's signature covers, in order; what is missing counts as empty text."""
-    grant = decision.get("grant")
-    match, ttl = (str(grant.get("match", "")), str(grant.get("ttl", ""))) if isinstance(grant, dict) else ("", "")
+    """The fields that a decision's signature covers, in order.
+
+    What is missing or null is empty text; a replacement and a grant are preceded by `set` where there is one, so that an
+    empty one is not the same as none.
+    """
     names = ("request_id", "nonce", "verdict", "arguments_digest", "operator", "ts")
-    replacement = decision.get("replacement")
+    replacement, grant = decision.get("replacement"), decision.get("grant")
+    terms = grant if isinstance(grant, dict) else {}
     return [
-        *(str(decision.get(name, "")) for name in names),
-        "" if replacement is None else str(replacement),
-        match,
-        ttl,
+        *(_said(decision.get(name)) for name in names),
+        "" if replacement is None else "set",
+        _said(replacement),
+        "" if grant is None else "set",
+        _said(terms.get("match")),
+        _said(terms.get("ttl")),
     ]
 
 
 def command_fields(node: str, command: dict[str, object]) -> list[str]:
-    """The fields that a command's signature covers: the node or group it is for, then the envelope's, in order."""
-    tools = command.get("tools")
-    listed = "\n".join(str(name) for name in tools) if isinstance(tools, list) else ""
+    """The fields that a command's signature covers: the node or group it is for, then the envelope's, in order.
+
+    The tools come last, each as a field of its own, preceded by `set` if there is such a list: an empty one allows nothing.
+    """
     names = ("id", "text", "session", "sender", "ts", "ttl", "reply_to")
-    given = "set" if isinstance(tools, list) else ""
-    return [node, *(str(command.get(name, "")) for name in names), given, listed]
+    tools = command.get("tools")
+    listed = [_said(name) for name in tools] if isinstance(tools, list) else []
+    return [node, *(_said(command.get(name)) for name in names), "" if tools is None else "set", *listed]
 
 
 def release_fields(node: str, release: dict[str, object]) -> list[str]:
     """The fields that the release of an emergency stop covers."""
-    return [node, *(str(release.get(name, "")) for name in ("action", "operator", "ts", "boot_id"))]
+    return [node, *(_said(release.get(name)) for name in ("action", "operator", "ts", "boot_id"))]
+
+
+def _said(value: object) -> str:
+    """A JSON value as signed text: text as it is, null as empty, anything else as compact JSON with sorted keys."""
+    match value:
+        case None:
+            return ""
+        case str():
+            return value
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
