@@ -193,7 +193,10 @@ class Ledger(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What the inbox says of a command id: new, or seen before with its last reply if there is one yet."""
+    """What the inbox says of a command id: new, or seen before with its last reply if there is one yet.
+
+    `state` is `accepted`, `final`, or `reused`: the same id came before with another fingerprint.
+    """
 
     new: bool
     state: str = "accepted"
@@ -203,8 +206,14 @@ class Claimed:
 class Inbox(Protocol):
     """Remembers command ids, so that a second delivery runs nothing."""
 
-    async def claim(self, channel: str, command_id: str, fingerprint: str, *entries: Entry) -> Claimed:
-        """Take the id for this delivery, with its ledger rows in the same commit; on disk when this returns."""
+    async def claim(
+        self, channel: str, command_id: str, fingerprint: str, *entries: Entry, routing: bytes | None = None
+    ) -> Claimed:
+        """Take the id for this delivery; on disk when this returns.
+
+        The ledger rows are written in the same commit, and only if the id is new. `routing` says where an answer goes if
+        this boot never gives one.
+        """
         ...
 
     async def finish(self, channel: str, command_id: str, reply: bytes) -> None:
