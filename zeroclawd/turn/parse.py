@@ -138,7 +138,9 @@ def _one_tagged(text: str, at: int) -> tuple[list[RawCall], int]:
     except (ValueError, RecursionError):
         close = text.find(_CLOSE, at)
         broken = text[at:close] if close >= 0 else text[at:]
-        return [RawCall("", _name_in(broken), broken)], close + len(_CLOSE) if close >= 0 else len(text)
+        return [RawCall("", _name_in(broken), broken.strip() or "nothing between the tags")], close + len(
+            _CLOSE
+        ) if close >= 0 else len(text)
     after = end + len(text[end:]) - len(text[end:].lstrip())
     if text.startswith(_CLOSE, after):
         after += len(_CLOSE)
