@@ -1,0 +1,1 @@
+"""What people type: one file a command, imported when it is called."""
