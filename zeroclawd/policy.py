@@ -42,22 +42,25 @@ class Answer:
 
 
 def floor(assessment: Assessment, device_risk: Risk | None) -> Assessment:
-    """Raise the risk of a call that may change a device to the device's configured risk; a reading changes nothing."""
-    if device_risk is None or assessment.effect is Effect.READ:
+    """Raise the risk of a call that may change something to medium at least, and to its device's configured risk.
+
+    Low means that nothing changes, so a call whose effect is not known is not low; a reading changes nothing.
+    """
+    if assessment.effect is Effect.READ:
         return assessment
-    return replace(assessment, risk=max(assessment.risk, device_risk))
+    return replace(assessment, risk=max(assessment.risk, Risk.MEDIUM, device_risk or Risk.MEDIUM))
 
 
 def rule(profile: RiskProfile, tool: str, assessment: Assessment) -> Answer:
     """Decide one call by its tool, its assessed risk and effect, and the device that it touches."""
-    level = Level.parse(profile.level)
+    level, risk = Level.parse(profile.level), floor(assessment, None).risk
     if level is Level.READ_ONLY and assessment.effect.mutates:
         return Answer(Ruling.BLOCK, "only calls without side effects may run here")
     if names(profile.always_ask, tool, assessment.device):
         return Answer(Ruling.ASK, "an operator is always asked for this call")
-    if level is Level.FULL or assessment.risk is Risk.LOW:
-        return Answer(Ruling.RUN, f"{assessment.risk.word} risk runs at level {level}")
-    if assessment.risk is Risk.HIGH:
+    if level is Level.FULL or risk is Risk.LOW:
+        return Answer(Ruling.RUN, f"{risk.word} risk runs at level {level}")
+    if risk is Risk.HIGH:
         return Answer(Ruling.BLOCK, "a call of high risk is not allowed here")
     if names(profile.auto_approve, tool, assessment.device):
         return Answer(Ruling.RUN, "approved in advance")
@@ -77,19 +80,30 @@ def names(entries: Iterable[str], tool: str, device: str) -> bool:
 
 
 def unknown_entries(profile: RiskProfile, tools: Iterable[str], devices: Iterable[str]) -> list[tuple[str, str]]:
-    """Entries (list, entry) that name no tool and no device: a typo in such a list would be silent otherwise."""
+    """Entries (list, entry) that could never match: a typo in such a list would be silent otherwise.
+
+    What asks may name `*`, tools, devices and `tool:device`; what is allowed or excluded are tools. Tools of MCP servers
+    are taken on trust, since a server says only later what it has.
+    """
     known_tools, known_devices = set(tools), set(devices)
 
-    def exists(entry: str) -> bool:
+    def is_tool(entry: str) -> bool:
+        return canonical_name(entry) in known_tools or _of_a_server(canonical_name(entry))
+
+    def is_call(entry: str) -> bool:
         head, colon, tail = entry.partition(":")
         if colon:
-            return canonical_name(head) in known_tools and tail.strip() in known_devices
-        return entry.strip() in known_devices | {"*"} or canonical_name(entry) in known_tools
+            return is_tool(head) and tail.strip() in known_devices
+        return entry.strip() in known_devices | {"*"} or is_tool(entry)
 
-    lists = ("always_ask", "auto_approve", "allowed_tools", "excluded_tools")
-    return [
-        (name, entry) for name in lists for entry in getattr(profile, name) if not exists(entry) and "__" not in entry
-    ]
+    lists = {"always_ask": is_call, "auto_approve": is_call, "allowed_tools": is_tool, "excluded_tools": is_tool}
+    return [(name, entry) for name, exists in lists.items() for entry in getattr(profile, name) if not exists(entry)]
+
+
+def _of_a_server(name: str) -> bool:
+    """True for the tools of MCP servers, `<server>__<tool>`."""
+    server, _, tool = name.partition("__")
+    return bool(server and tool)
 
 
 def admitted(
@@ -105,7 +119,7 @@ def admitted(
     listed = None if per_run is None else {canonical_name(name) for name in per_run}
 
     def passes(name: str) -> bool:
-        profile_admits = not allowed or name in allowed or "__" in name
+        profile_admits = not allowed or name in allowed or _of_a_server(name)
         return profile_admits and name not in excluded and (listed is None or name in listed)
 
     return tuple(sorted({name for name in tools if passes(name)}))
@@ -137,7 +151,7 @@ def granted(
     for grant in grants:
         same = grant.principal == principal and grant.tool == tool and grant.expires_at > now
         if same and (
-            (grant.match == "exact" and grant.digest == digest)
+            (grant.match == "exact" and digest != "" and grant.digest == digest)
             or (grant.match == "device" and device != "" and grant.device == device)
         ):
             return grant
