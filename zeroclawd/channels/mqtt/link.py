@@ -66,7 +66,10 @@ class Presence:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to connect. Times are seconds, `max_packet` bytes; `password` is read anew for each attempt."""
+    """How to connect. Times are seconds, `max_packet` bytes; `password` is read anew for each attempt.
+
+    `attempts` bounds how often a link that was never up tries, for people who wait; 0 is for ever.
+    """
 
     host: str
     port: int
@@ -84,6 +87,7 @@ class Options:
     first_wait: float = 1.0
     longest_wait: float = 60.0
     stable_after: float = 30.0
+    attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -555,11 +559,16 @@ class Link:
     # The life of the link
 
     async def run(self) -> None:
-        """Connect, and connect again whenever the connection ends; when cancelled, say goodbye within a bounded time."""
+        """Connect, and connect again whenever the connection ends; when cancelled, say goodbye within a bounded time.
+
+        ChannelError only where the attempts are bounded and used up.
+        """
         self._crossing = _Crossing(asyncio.get_running_loop(), self._take, self._log)
         try:
             while True:
                 end = await self._one_connection(self._crossing)
+                if self.options.attempts and not self.connects and self._backoff.failures + 1 >= self.options.attempts:
+                    raise ChannelError(end.text)
                 if not end.at_once:
                     await asyncio.sleep(self._backoff.next())
         finally:

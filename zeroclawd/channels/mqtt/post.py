@@ -95,7 +95,7 @@ class Post:
     async def _send_passing(self, parcel: Parcel) -> None:
         try:
             await self._publish(parcel)
-        except ChannelError:
+        except (ChannelError, asyncio.CancelledError):
             self._passing.appendleft(parcel)
             raise
 
@@ -103,7 +103,7 @@ class Post:
         self._unsent.pop(topic, None)
         try:
             await self._publish(Parcel(topic, self._states[topic], retain=True, replace=True))
-        except ChannelError:
+        except (ChannelError, asyncio.CancelledError):
             self._unsent[topic] = None
             raise
 

@@ -1,0 +1,282 @@
+"""What operators' command line tools speak: the same protocol over the same link, with nothing but a broker and a key."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from zeroclawd import signing
+from zeroclawd.channels.mqtt import envelope
+from zeroclawd.channels.mqtt.channel import options
+from zeroclawd.channels.mqtt.link import Delivery, Link
+from zeroclawd.channels.mqtt.topics import Topics, node_of
+from zeroclawd.config import MqttConfig
+from zeroclawd.errors import ChannelError
+from zeroclawd.interfaces import Parcel
+from zeroclawd.messages import Stage, Verdict
+from zeroclawd.signing import Signer
+from zeroclawd.tool import Value
+
+log = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 15.0
+ATTEMPTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Who signs, and with what."""
+
+    operator: str
+    signer: Signer
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A message of some node: `rest` is the topic below `<base>/<node>/`, `document` its JSON, empty if it is none."""
+
+    node: str
+    rest: str
+    document: Mapping[str, Any]
+    payload: bytes
+    retained: bool = False
+
+
+class Client:
+    """A short-lived connection of a person: `async with Client(config, listen=...)`; ChannelError if it cannot connect."""
+
+    def __init__(
+        self, config: MqttConfig, *, listen: Sequence[str] = (), wall: Callable[[], float] = time.time
+    ) -> None:
+        self.base = config.base_topic
+        self._wall = wall
+        # Any node will do to make the link's options: a person's client listens only where it is told.
+        made = options("client", config, Topics(config.base_topic, "client"), first_wait=0.2)
+        name = f"zeroclawd-cli-{secrets.token_hex(6)}"
+        self._link = Link(
+            replace(
+                made,
+                client_id=name,
+                subscriptions=tuple(f"{self.base}/{rest}" for rest in listen),
+                session_expiry=0.0,
+                presence=None,
+                attempts=ATTEMPTS,
+            ),
+            self._receive,
+            name="client",
+            log=log,
+        )
+        self._task: asyncio.Task[None] | None = None
+        self._listeners: set[asyncio.Queue[Seen]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._link.run(), name="client link")
+        up = asyncio.create_task(self._link.wait_up(CONNECT_SECONDS), name="client connects")
+        try:
+            await asyncio.wait((self._task, up), return_when=asyncio.FIRST_COMPLETED)
+            if self._task.done() or not self._link.up or self._link.health().state != "ok":
+                raise ChannelError(self._link.health().detail)
+        except BaseException:
+            await self._close()
+            raise
+        finally:
+            up.cancel()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    async def _close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ChannelError):
+                await self._task
+
+    def _receive(self, delivery: Delivery) -> None:
+        self._link.ack(delivery)
+        node, rest = node_of(self.base, delivery.topic)
+        seen = Seen(node, rest, _document(delivery.payload), delivery.payload, delivery.retain)
+        for listener in self._listeners:
+            listener.put_nowait(seen)
+
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[asyncio.Queue[Seen]]:
+        queue: asyncio.Queue[Seen] = asyncio.Queue()
+        self._listeners.add(queue)
+        try:
+            yield queue
+        finally:
+            self._listeners.discard(queue)
+
+    async def watch(self) -> AsyncIterator[Seen]:
+        """Everything that is heard, retained messages first, until the caller stops."""
+        with self._listening() as queue:
+            while True:
+                yield await queue.get()
+
+    async def publish(self, node: str, rest: str, document: Mapping[str, Any]) -> None:
+        """Publish JSON below a node; returns when the broker has it."""
+        await self._link.publish(Parcel(f"{self.base}/{node}/{rest}", msgspec.json.encode(document)))
+
+    # Commands
+
+    async def send(
+        self,
+        node: str,
+        text: str,
+        *,
+        session: str = "",
+        ttl: float | None = None,
+        tools: Sequence[str] | None = None,
+        by: Signature | None = None,
+        command_id: str = "",
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        """Send a command and yield its replies up to the last; needs `listen=replies(node)`."""
+        command = self._command(text, session, ttl, tools, command_id)
+        with self._listening() as queue:
+            await self.publish(node, "command", _signed_command(node, command, by))
+            async for document in _replies(queue, str(command["id"])):
+                yield document
+
+    async def post(self, node: str, text: str, *, session: str = "", by: Signature | None = None) -> str:
+        """Send a command without waiting for replies; returns its id."""
+        command = self._command(text, session, None, None, "")
+        await self.publish(node, "command", _signed_command(node, command, by))
+        return str(command["id"])
+
+    def _command(
+        self, text: str, session: str, ttl: float | None, tools: Sequence[str] | None, command_id: str
+    ) -> dict[str, Any]:
+        return {
+            "v": envelope.VERSION,
+            "id": command_id or secrets.token_hex(8),
+            "text": text,
+            "ts": envelope.rfc3339(self._wall()),
+            **({"session": session} if session else {}),
+            **({"ttl": ttl} if ttl is not None else {}),
+            **({"tools": list(tools)} if tools is not None else {}),
+        }
+
+    async def set(
+        self, node: str, device: str, value: Value, *, by: Signature | None = None
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        """Set a device without a model and yield the replies; needs `listen=replies(node)`."""
+        command = self._command(envelope.set_text(device, value), "", None, None, "")
+        signed = {**_signed_command(node, command, by), "value": value}
+        signed.pop("text")
+        with self._listening() as queue:
+            await self.publish(node, f"device/{device}/set", signed)
+            async for document in _replies(queue, str(command["id"])):
+                yield document
+
+    async def cancel(self, node: str, command_id: str) -> None:
+        """Ask for the end of a command."""
+        await self.publish(node, "cancel", {"v": envelope.VERSION, "id": command_id})
+
+    # Questions
+
+    async def decide(
+        self,
+        question: Mapping[str, Any],
+        verdict: Verdict,
+        by: Signature | None,
+        *,
+        replacement: str | None = None,
+        grant: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Answer a question as it was published; `grant` is `{"match": "exact"|"device", "ttl": seconds}` for `always`."""
+        decision: dict[str, Any] = {
+            "v": envelope.VERSION,
+            "request_id": question["request_id"],
+            "nonce": question["nonce"],
+            "verdict": verdict.value,
+            "arguments_digest": question["arguments_digest"],
+            "ts": envelope.rfc3339(self._wall()),
+            **({"operator": by.operator} if by else {}),
+            **({"replacement": replacement} if replacement is not None else {}),
+            **({"grant": dict(grant)} if grant is not None else {}),
+        }
+        if by is not None:
+            decision["sig"] = by.signer.sign(signing.DECISION, signing.decision_fields(decision))
+        await self.publish(str(question["node"]), "approval/decision", decision)
+
+    async def answer(
+        self, question: Mapping[str, Any], verdict: Verdict, by: Signature | None, **more: Any
+    ) -> Mapping[str, Any]:
+        """Answer a question and return what the node said of the answer; needs `listen=questions()`."""
+        with self._listening() as queue:
+            await self.decide(question, verdict, by, **more)
+            while True:
+                seen = await queue.get()
+                said = seen.document
+                if said.get("event") == "answer" and said.get("request_id") == question["request_id"]:
+                    return said
+
+    # Emergency stop
+
+    async def engage(self, node: str, reason: str = "") -> None:
+        """Engage the emergency stop."""
+        await self.publish(node, "estop", {"v": envelope.VERSION, "action": "engage", "reason": reason})
+
+    async def release(self, node: str, boot_id: str, by: Signature, *, command_id: str = "") -> None:
+        """Release the emergency stop of the run that `boot_id` in the node's status names."""
+        release: dict[str, Any] = {
+            "v": envelope.VERSION,
+            "action": "release",
+            "operator": by.operator,
+            "ts": envelope.rfc3339(self._wall()),
+            "boot_id": boot_id,
+            **({"id": command_id} if command_id else {}),
+        }
+        release["sig"] = by.signer.sign(signing.RELEASE, signing.release_fields(node, release))
+        await self.publish(node, "estop", release)
+
+
+def replies(node: str) -> tuple[str, ...]:
+    """What to listen on for the replies of one node."""
+    return (f"{node}/reply",)
+
+
+def questions(node: str = "+") -> tuple[str, ...]:
+    """What to listen on for questions and what became of them; all nodes unless one is named."""
+    return (f"{node}/approval/request/+", f"{node}/approval/outcome")
+
+
+def states(node: str = "+") -> tuple[str, ...]:
+    """What to listen on for the retained status documents, presence and device states."""
+    return (f"{node}/availability", f"{node}/status", f"{node}/device/+/state")
+
+
+async def _replies(queue: asyncio.Queue[Seen], command_id: str) -> AsyncIterator[Mapping[str, Any]]:
+    while True:
+        document = (await queue.get()).document
+        if document.get("id") == command_id:
+            yield document
+            if document.get("stage") in (Stage.FINAL, Stage.ERROR):
+                return
+
+
+def _signed_command(node: str, command: Mapping[str, Any], by: Signature | None) -> dict[str, Any]:
+    if by is None:
+        return dict(command)
+    signed = {**command, "sender": by.operator}
+    return {**signed, "sig": by.signer.sign(signing.COMMAND, signing.command_fields(node, signed))}
+
+
+def _document(payload: bytes) -> Mapping[str, Any]:
+    try:
+        parsed = msgspec.json.decode(payload)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
