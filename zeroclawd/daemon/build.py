@@ -1,33 +1,19 @@
-"""Builds the house: checks everything that can be checked without touching hardware, then introduces the rooms."""
+"""Plans the house: checks everything that can be checked without touching hardware or network."""
 
 from __future__ import annotations
 
-import logging
 import platform
 import re
-import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from zeroclawd import __version__, policy, signing
+from zeroclawd import policy, signing
 from zeroclawd.catalog import Catalog
 from zeroclawd.config import Config, Loaded, MqttConfig, ProviderConfig, secret
-from zeroclawd.errors import ConfigError, KeyFileError, ZeroclawdError
-from zeroclawd.interfaces import Approver, Board, Channel, Clock, Emit, Health, Observer, Provider
+from zeroclawd.errors import ConfigError, KeyFileError
 from zeroclawd.locale import Texts
-from zeroclawd.messages import Ingress, RawCall
-from zeroclawd.receipts import ReceiptScope
 from zeroclawd.redact import Redactor
-from zeroclawd.tool import Effect, Risk, ToolLimits
-from zeroclawd.turn.context import TurnContext
-
-if TYPE_CHECKING:
-    from zeroclawd.board.board import DeviceBoard
-    from zeroclawd.store.store import Store
-
-log = logging.getLogger(__name__)
+from zeroclawd.tool import Effect, Risk
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +26,6 @@ class Plan:
     redactor: Redactor
     node: str
     devices: tuple[str, ...]
-    notes: tuple[str, ...] = ()
 
     @property
     def config(self) -> Config:
@@ -49,16 +34,15 @@ class Plan:
 
 
 def plan(loaded: Loaded, *, cache: Path | None = None) -> Plan:
-    """Check a config to the end without touching hardware or network; ConfigError or KeyFileError says what is wrong."""
+    """Check a config to its end; ConfigError says file, line, key and reason."""
     config = loaded.config
     try:
         texts = Texts(config.agent.locale, cache=cache)
         catalog = Catalog.load(texts)
         devices = _plan_board(config)
-        notes = [*_check_names(config, catalog), *(f"{broken.file}: {broken.reason}" for broken in catalog.broken)]
-        redactor = Redactor.of(_secrets(config))
+        _check_names(config, catalog)
         _check_operators(config)
-        return Plan(loaded, texts, catalog, redactor, node_of(config), devices, tuple(notes))
+        return Plan(loaded, texts, catalog, Redactor.of(_secrets(config)), node_of(config), devices)
     except ConfigError as error:
         raise loaded.locate(error) from None
 
@@ -70,14 +54,14 @@ def _plan_board(config: Config) -> tuple[str, ...]:
 
 
 def node_of(config: Config) -> str:
-    """The device's identity on the broker: as configured, else from the machine id, so that cloned images differ."""
-    for mqtt in config.channels.mqtt.values():
-        if mqtt.node:
-            return mqtt.node
-    return re.sub(r"[^A-Za-z0-9_-]", "-", platform.node())[:48] or "board"
+    """The device's identity on the broker: as configured, else the host's name."""
+    named = {mqtt.node for mqtt in config.channels.mqtt.values() if mqtt.node}
+    if len(named) > 1:
+        raise ConfigError(f"one device is one node, and here are {', '.join(sorted(named))}", key="channels.mqtt")
+    return next(iter(named), "") or re.sub(r"[^A-Za-z0-9_-]", "-", platform.node())[:48] or "board"
 
 
-def _check_names(config: Config, catalog: Catalog) -> list[str]:
+def _check_names(config: Config, catalog: Catalog) -> None:
     """A name in a policy list that is neither tool nor device is a typo, and a typo there is dangerous."""
     for name, profile in config.risk_profiles.items():
         for where, entry in policy.unknown_entries(profile, catalog.tools, config.devices):
@@ -87,7 +71,6 @@ def _check_names(config: Config, catalog: Catalog) -> list[str]:
     for name in config.devices:
         if name in catalog.tools:
             raise ConfigError(f"a device cannot be called {name!r}: that is a tool", key=f"devices.{name}")
-    return []
 
 
 def _check_operators(config: Config) -> None:
@@ -95,9 +78,9 @@ def _check_operators(config: Config) -> None:
         key = f"operators.{name}"
         try:
             if operator.public_key:
-                signing.public_key(operator.public_key, key)
+                signing.public_key(operator.public_key, "public_key")
             else:
-                secret(key, file=operator.hmac_key_file)
+                secret("hmac_key_file", file=operator.hmac_key_file)
         except KeyFileError as error:
             raise ConfigError(error.text, key=key, hint=error.hint) from None
 
@@ -110,9 +93,7 @@ def _secrets(config: Config) -> list[str]:
 
 
 def _provider_key(key: str, provider: ProviderConfig) -> str:
-    return _read(
-        key, file=provider.api_key_file, env=provider.api_key_env, credential=provider.api_key_credential
-    )
+    return _read(key, "api_key", provider.api_key_file, provider.api_key_env, provider.api_key_credential)
 
 
 def _password(key: str, mqtt: MqttConfig) -> str:
@@ -120,113 +101,40 @@ def _password(key: str, mqtt: MqttConfig) -> str:
         path = getattr(mqtt.tls, name) if mqtt.tls else ""
         if path and not Path(path).is_file():
             raise ConfigError(f"{path} does not exist", key=f"{key}.tls.{name}")
-    return _read(key, file=mqtt.password_file, env=mqtt.password_env, credential=mqtt.password_credential)
+    return _read(key, "password", mqtt.password_file, mqtt.password_env, mqtt.password_credential)
 
 
-def _read(key: str, **where: str) -> str:
+def _read(key: str, what: str, file: str, env: str, credential: str) -> str:
     try:
-        return secret(key, **where)
+        return secret(what, file=file, env=env, credential=credential)
     except KeyFileError as error:
-        raise ConfigError(error.text.removeprefix(f"{key}: "), key=key, hint=error.hint) from None
+        way = "credential" if credential else "file" if file else "env"
+        raise ConfigError(error.text.removeprefix(f"{what}: "), key=f"{key}.{what}_{way}", hint=error.hint) from None
 
 
-def rulings(plan: Plan) -> list[tuple[str, str, str, str, str]]:
-    """What the policy says of each tool, and of each device that a tool may change: tool, device, risk, ruling, reason."""
+@dataclass(frozen=True, slots=True)
+class Ruled:
+    """What the policy says of one tool, and of one device where the tool changes devices."""
+
+    tool: str
+    device: str
+    risk: str
+    ruling: str
+    reason: str
+
+
+def rulings(plan: Plan) -> list[Ruled]:
+    """What would run, ask or be blocked, as far as it does not depend on a call's other arguments."""
     profile = plan.config.risk
-    scoped = plan.catalog.scoped(profile)
     rows = []
-    for name, tool in sorted(scoped.tools.items()):
-        properties = tool.spec.parameters.get("properties", {})
-        for device in plan.config.devices if "device" in properties else [""]:
-            assessment = tool.assess({"device": device} if device else {})
-            risk = plan.config.devices[device].risk if device else None
-            assessment = policy.floor(assessment, Risk.parse(risk) if risk else None)
+    for name, tool in sorted(plan.catalog.scoped(profile).tools.items()):
+        takes_device = "device" in tool.spec.parameters.get("properties", {})
+        changes = tool.assess({}).effect is not Effect.READ
+        for device in plan.config.devices if takes_device and changes else [""]:
+            given = plan.config.devices[device].risk if device else None
+            assessment = policy.floor(
+                tool.assess({"device": device} if device else {}), Risk.parse(given) if given else None
+            )
             answer = policy.rule(profile, name, assessment)
-            if assessment.effect is not Effect.READ or not device:
-                rows.append((name, device, assessment.risk.word, answer.ruling.value, answer.reason))
+            rows.append(Ruled(name, device, assessment.risk.word, answer.ruling.value, answer.reason))
     return rows
-
-
-# The rooms
-
-
-@dataclass(slots=True)
-class House:
-    """The rooms, built and introduced; `base` is what every turn starts from."""
-
-    plan: Plan
-    clock: Clock
-    boot_id: str
-    store: Store
-    board: DeviceBoard
-    provider: Provider
-    channels: tuple[Channel, ...]
-    base: TurnContext
-    emit: Emit
-    observers: tuple[Observer, ...] = ()
-    extra: dict[str, Any] = field(default_factory=dict)
-
-
-def turn_context(
-    plan: Plan,
-    *,
-    boot_id: str,
-    provider: Provider,
-    board: Board,
-    store: Store,
-    clock: Clock,
-    stopped: Callable[[], bool],
-    approvers: Callable[[Ingress], Approver | None],
-    direct: Callable[[Sequence[RawCall]], Provider],
-) -> TurnContext:
-    """What every turn of the agent starts from."""
-    config = plan.config
-    settings = config.agent.tool_receipts
-    key = store.device_key
-    return TurnContext(
-        agent=config.agent.name,
-        node=plan.node,
-        boot_id=boot_id,
-        provider=provider,
-        catalog=plan.catalog,
-        everything=plan.catalog,
-        profile=config.risk,
-        runtime=config.runtime,
-        approver=None,
-        board=board,
-        ledger=store.ledger,
-        questions=store.questions,
-        clock=clock,
-        redactor=plan.redactor,
-        digest_key=signing.derive(key, "digests"),
-        receipts=ReceiptScope.derive(key, boot_id) if settings.enabled else None,
-        receipt_settings=settings,
-        texts=plan.texts,
-        workspace=config.workspace,
-        limits=ToolLimits(
-            shell_seconds=float(config.runtime.shell_timeout), environment=tuple(config.runtime.shell_environment)
-        ),
-        stopped=stopped,
-        direct=direct,
-        approvers=approvers,
-        language=plan.texts.language,
-        system_prompt=config.agent.system_prompt,
-    )
-
-
-def new_boot_id() -> str:
-    """The id of this run of the daemon; questions and receipts belong to one."""
-    return secrets.token_hex(8)
-
-
-def overall(parts: Sequence[Health]) -> str:
-    """ok, degraded or down: the worst of the parts, where one channel that is down only degrades the whole."""
-    return "ok" if all(part.state == "ok" for part in parts) else "degraded"
-
-
-def version() -> Mapping[str, str]:
-    """What the status document says of the program."""
-    return {"version": __version__, "python": platform.python_version()}
-
-
-__all__ = ["House", "Plan", "ZeroclawdError", "new_boot_id", "node_of", "overall", "plan", "replace", "rulings"]
