@@ -122,8 +122,8 @@ def _examples(devices: Sequence[DeviceInfo]) -> Iterator[tuple[str, str, dict[st
         ("device_pulse", "pulse", "intent-example-pulse"),
     ):
         fitting = [info for info in devices if can in info.can and not info.fault]
-        # A device that can only be read makes the better example of reading.
-        fitting.sort(key=lambda info: can == "read" and "write" in info.can)
+        # The least risky device makes the best example, and of reading one that can only be read.
+        fitting.sort(key=lambda info: (can == "read" and "write" in info.can, info.risk))
         if fitting:
             yield tool, message, {"device": spoken(fitting[0].name)}
     yield "device_list", "intent-example-list", {}
@@ -232,9 +232,10 @@ def normal(text: str) -> str:
 class Grammar:
     """One language's templates, and what the sentences that fit them ask for."""
 
-    def __init__(self, intents: Intents, joints: str) -> None:
+    def __init__(self, intents: Intents, joints: str, comma: str) -> None:
         self._intents = intents
         self._joints = re.compile(joints, re.IGNORECASE)
+        self._comma = comma
 
     @classmethod
     def load(cls, path: Path) -> Grammar:
@@ -249,7 +250,10 @@ class Grammar:
             install = "pip install 'zeroclawd[intents]'"
             raise ProviderError(f"the built-in intents need hassil: {install}", hint=install)
         content = yaml.safe_load(path.read_text("utf-8"))
-        return cls(hassil.Intents.from_dict(content), content["joints"])
+        grammar = cls(hassil.Intents.from_dict(content), content["joints"], content["comma"])
+        # The first sentence with a number word compiles templates and number words, which is slow: do it here, in the thread.
+        grammar.calls(content["sample"], Names((("device", "device"),), ()))
+        return grammar
 
     def calls(self, sentence: str, names: Names) -> list[Call]:
         """The calls of a whole text; of one with several sentences only if each of them is understood."""
@@ -276,11 +280,15 @@ class Grammar:
 
     def _sentence(self, sentence: str, names: Names) -> list[Call]:
         """The calls of one sentence; none if no template fits, or if two fit that ask for different things."""
-        readings: dict[tuple[tuple[str, str], ...], list[Call]] = {}
-        for result in self._recognized(sentence, names):
-            calls = list(_asked(result, names))
-            readings.setdefault(tuple(call.key for call in calls), calls)
-        return next(iter(readings.values())) if len(readings) == 1 else []
+        enumerated = re.sub(r"\s*,\s*", self._comma, sentence)
+        for spelling in dict.fromkeys((sentence, enumerated)):
+            readings: dict[tuple[tuple[str, str], ...], list[Call]] = {}
+            for result in self._recognized(spelling, names):
+                calls = list(_asked(result, names))
+                readings.setdefault(tuple(call.key for call in calls), calls)
+            if readings:
+                return next(iter(readings.values())) if len(readings) == 1 else []
+        return []
 
     def _recognized(self, sentence: str, names: Names) -> Iterable[RecognizeResult]:
         import hassil
