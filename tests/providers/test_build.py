@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -125,3 +127,12 @@ async def test_a_script_from_the_config(pool: Pool) -> None:
     toml = '[agent]\nproviders = ["play"]\n[providers.play]\nkind = "scripted"\nreplies = ["one", {text = "two"}]\n'
     provider = built(toml, pool)
     assert [await said(provider, "x"), await said(provider, "x")] == ["one", "two"]
+
+
+def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
+    code = (
+        "import sys; from zeroclawd.providers import build, direct; "
+        "print(sorted({'httpx2', 'httpcore2', 'anyio', 'hassil', 'yaml'} & set(sys.modules)))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"

@@ -188,6 +188,10 @@ class Names:
         plain = {phrase: next(iter(names)) for phrase, names in described.items() if len(names) == 1}
         return cls(tuple((plain | own).items()), tuple(devices))
 
+    def info(self, name: str) -> DeviceInfo | None:
+        """The device of this name."""
+        return next((info for info in self.infos if info.name == name), None)
+
     def showing(self, quantity: str) -> list[str]:
         """The readable devices with a value of this name."""
         return [info.name for info in self.infos if "read" in info.can and quantity in info.units]
@@ -251,7 +255,7 @@ class Grammar:
             raise ProviderError(f"the built-in intents need hassil: {install}", hint=install)
         content = yaml.safe_load(path.read_text("utf-8"))
         grammar = cls(hassil.Intents.from_dict(content), content["joints"], content["comma"])
-        # The first sentence with a number word compiles templates and number words, which is slow: do it here, in the thread.
+        # The first sentence compiles templates and number words, which is slow: it is read here, in the thread.
         grammar.calls(content["sample"], Names((("device", "device"),), ()))
         return grammar
 
@@ -329,8 +333,25 @@ def _asked(result: RecognizeResult, names: Names) -> Iterator[Call]:
     metadata = result.intent_metadata or {}
     said = _said(result)
     for name in _targets(metadata.get("each"), result, said, names):
-        arguments = {key: _filled(value, said) for key, value in metadata.get("arguments", {}).items()}
+        slots = said | {"number": _scaled(said, names.info(name))} if "percent" in said else said
+        arguments = {key: _filled(value, slots) for key, value in metadata.get("arguments", {}).items()}
         yield Call(metadata["tool"], ({"device": name} if name else {}) | arguments)
+
+
+def _scaled(said: Mapping[str, Any], info: DeviceInfo | None) -> Any:
+    """So many per cent as the device takes it; as text, which no such device takes, where its scale is not known.
+
+    One per cent of a lamp that takes 0 to 1 must never be read as 1.
+    """
+    number = said["number"]
+    if info is not None and "%" in info.units.values():
+        return number
+    if info is not None and _FRACTION.search(info.writes):
+        return _whole(number / 100)
+    return f"{number}%"
+
+
+_FRACTION = re.compile(r"\b0 to 1\b(?!\.?\d)")
 
 
 def _targets(each: str | None, result: RecognizeResult, said: Mapping[str, Any], names: Names) -> list[str]:
