@@ -357,6 +357,14 @@ class Channel(Protocol):
         """The status document has changed; publish it again; never blocks."""
         ...
 
+    def observe(self, event: TurnEvent) -> None:
+        """An event of a turn that came by this channel, scrubbed; never blocks."""
+        ...
+
+    async def checkpoint(self, payload: bytes) -> None:
+        """Publish a signed ledger head, now or when there is a connection again."""
+        ...
+
     def health(self) -> Health:
         """Connected, granted, and what is refused."""
         ...

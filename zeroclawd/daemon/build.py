@@ -48,9 +48,9 @@ def plan(loaded: Loaded, *, cache: Path | None = None) -> Plan:
 
 
 def _plan_board(config: Config) -> tuple[str, ...]:
-    from zeroclawd.board.board import DeviceBoard
+    from zeroclawd.board.plan import describe, plan_devices
 
-    return tuple(DeviceBoard.plan(config))
+    return tuple(describe(config, plan_devices(config)))
 
 
 def node_of(config: Config) -> str:

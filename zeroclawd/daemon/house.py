@@ -15,7 +15,7 @@ from zeroclawd.daemon.build import Plan
 from zeroclawd.daemon.turns import TurnRunner
 from zeroclawd.errors import StoreError
 from zeroclawd.events import TurnEvent
-from zeroclawd.interfaces import Approver, Channel, Clock, DeviceInfo, Emit, Health, Observer, Provider, Reading
+from zeroclawd.interfaces import Approver, Clock, DeviceInfo, Emit, Health, Observer, Provider, Reading
 from zeroclawd.messages import Entry, Inbound, Ingress, Outbound
 from zeroclawd.observers.emit import Emitter
 from zeroclawd.observers.journal import journal
@@ -24,8 +24,11 @@ from zeroclawd.tool import ToolLimits
 from zeroclawd.turn.context import TurnContext
 
 if TYPE_CHECKING:
+    from zeroclawd.board.board import DeviceBoard
     from zeroclawd.board.hardware import Hardware
+    from zeroclawd.channels.mqtt.channel import MqttChannel
     from zeroclawd.providers.pool import Pool
+    from zeroclawd.store.checkpoints import Checkpoint
     from zeroclawd.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -41,7 +44,6 @@ class House:
         *,
         hardware: Hardware | None = None,
         observers: Sequence[Observer] = (),
-        kernel_boot: str = "",
     ) -> None:
         self.plan = plan
         self.clock = clock
@@ -50,10 +52,10 @@ class House:
         self.problems: dict[str, str] = {}
         self._closed = False
         self._hardware = hardware
-        self._kernel_boot = kernel_boot
         self._extra_observers = tuple(observers)
-        self.channels: tuple[Channel, ...] = ()
+        self.channels: tuple[MqttChannel, ...] = ()
         self.store: Store
+        self.board: DeviceBoard
         self.runner: TurnRunner
         self._pool: Pool
         self._provider: Provider
@@ -67,25 +69,24 @@ class House:
 
     async def open(self) -> None:
         """Open store and board, drive the safe states, and build what turns start from. READY holds when this returns."""
-        from zeroclawd.board.board import DeviceBoard
         from zeroclawd.store.store import Store
 
         config = self.config
         config.workspace.mkdir(parents=True, exist_ok=True, mode=0o750)
-        mqtt = next(iter(config.channels.mqtt.values()), None)
-        self.store = await Store.open(
-            config.state_dir,
-            self.clock,
-            boot_id=self.boot_id,
-            node=self.plan.node,
-            limits=config.ledger,
-            outbox_count=mqtt.outbox_count if mqtt else 0,
-            outbox_bytes=int(mqtt.outbox_size) if mqtt else 0,
-            outbox_age=float(mqtt.outbox_age) if mqtt else 0.0,
-            on_checkpoint=self._publish_checkpoint,
-        )
-        self.board = DeviceBoard(config, self, self.clock, self._hardware, boot=self._kernel_boot)
-        self.unknown = await self.store.boot(f"zeroclawd {__version__}")
+        self.store = Store.open(config.state_dir, self.clock, self.boot_id, self.plan.node, config.ledger)
+        self.store.ledger.publish = self._publish_checkpoint
+        self.store.on_change(self.refresh)
+        try:
+            await self._open_rest()
+        except BaseException:
+            await self.close_store("failed to open")
+            raise
+
+    async def _open_rest(self) -> None:
+        from zeroclawd.board.board import DeviceBoard
+
+        self.board = DeviceBoard(self.config, self, self.clock, self._hardware)
+        self.unknown = await self.store.ledger.boot(f"zeroclawd {__version__}")
         await self.board.start()
         self._build_turns()
         self.channels = self._build_channels()
@@ -114,8 +115,9 @@ class House:
             if channel.name == event.channel:
                 channel.observe(event)
 
-    def _build_channels(self) -> tuple[Channel, ...]:
+    def _build_channels(self) -> tuple[MqttChannel, ...]:
         from zeroclawd.channels.mqtt.channel import MqttChannel
+        from zeroclawd.store.outbox import OutboxBounds
 
         config = self.config
         return tuple(
@@ -125,10 +127,13 @@ class House:
                 node=self.plan.node,
                 boot_id=self.boot_id,
                 operators=config.operators,
-                profile=config.risk,
+                risk=config.risk,
                 device_groups={name: tuple(device.groups) for name, device in config.devices.items()},
                 inbox=self.store.inbox,
-                outbox=self.store.outbox,
+                outbox=self.store.outbox(
+                    f"mqtt.{alias}",
+                    OutboxBounds(mqtt.outbox_count, int(mqtt.outbox_size), float(mqtt.outbox_age)),
+                ),
                 questions=self.store.questions,
                 ledger=self.store.ledger,
                 clock=self.clock,
@@ -190,7 +195,12 @@ class House:
 
     async def close_store(self, reason: str) -> None:
         """The last step: the channels have said goodbye, the stop row and what is queued go to disk."""
-        await self.store.close(reason)
+        try:
+            async with asyncio.timeout(5.0):
+                await self.store.ledger.stop(reason)
+        except (StoreError, TimeoutError) as error:
+            log.error("stop_not_recorded error=%s", error)
+        await self.store.close()
 
     # What channels need (interfaces.Host)
 
@@ -292,11 +302,11 @@ class House:
 
     def stuck(self) -> str:
         """What no longer makes progress, or empty; the watchdog is fed only while it is empty."""
-        return self.runner.stuck() or self.store.stuck()
+        return self.runner.stuck()
 
-    def _publish_checkpoint(self, checkpoint: bytes) -> None:
+    async def _publish_checkpoint(self, checkpoint: Checkpoint) -> None:
         for channel in self.channels:
-            channel.checkpoint(checkpoint)
+            await channel.checkpoint(checkpoint.text().encode())
 
     async def report_unknown(self) -> None:
         """Say of each effect that an earlier boot began and never finished that nobody knows how it ended."""

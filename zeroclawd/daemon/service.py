@@ -14,7 +14,7 @@ from typing import Any
 
 from zeroclawd.config import Loaded, load
 from zeroclawd.daemon.build import Plan, plan
-from zeroclawd.daemon.clock import SystemClock, kernel_boot_id
+from zeroclawd.daemon.clock import SystemClock
 from zeroclawd.daemon.house import House
 from zeroclawd.daemon.notify import Notifier
 from zeroclawd.errors import ConfigError, ZeroclawdError
@@ -66,7 +66,7 @@ class Service:
         self._ending = asyncio.Event()
         self._reason = "stopped"
         self._reloads: asyncio.Queue[None] = asyncio.Queue(1)
-        self.house = house or House(planned, SystemClock(), kernel_boot=kernel_boot_id())
+        self.house = house or House(planned, SystemClock())
 
     def end(self, reason: str) -> None:
         """Ask for a clean stop."""
@@ -96,6 +96,7 @@ class Service:
                 group.create_task(house.runner.run(), name="turns"),
                 group.create_task(self._notify.feed(house.stuck), name="watchdog"),
                 group.create_task(self._reload_when_asked(), name="reload"),
+                group.create_task(house.store.ledger.keep(), name="ledger"),
             ]
             channels = [group.create_task(channel.run(house), name=channel.name) for channel in house.channels]
             await house.report_unknown()

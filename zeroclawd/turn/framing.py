@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from zeroclawd.messages import Ingress, Message, Role, ToolResult, Trust
 from zeroclawd.redact import bounded
+from zeroclawd.schema import canonical
 
 _PLAIN_KEPT = 2_000
 
@@ -33,8 +36,15 @@ def tool_message(result: ToolResult) -> Message:
         call_id=result.call.id,
         name=result.call.name,
         outcome=result.outcome,
-        extra={"plain": bounded(result.text, _PLAIN_KEPT)},
+        extra={"plain": bounded(result.text, _PLAIN_KEPT), **_small(result)},
     )
+
+
+def _small(result: ToolResult) -> dict[str, Any]:
+    """A result's data for a provider that words readings itself; what is large stays in the text alone."""
+    if result.data is None or len(canonical(result.data)) > _PLAIN_KEPT:
+        return {}
+    return {"data": result.data}
 
 
 EXPLANATION = (

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from zeroclawd.messages import Finish, RawCall, Reply, ToolCall
 from zeroclawd.schema import canonical_name, signature
 
 CUT_OFF = "the reply was cut off before it was complete, so none of its calls ran; send less in one reply"
-Dialect = Callable[[str], tuple[str, list[RawCall]]]
+DAMAGED = "the reply was damaged or withheld by the provider, so none of its calls ran"
+_FAULTS = {Finish.LENGTH: CUT_OFF, Finish.CUT: CUT_OFF, Finish.ERROR: DAMAGED}
 
 
 def parse(reply: Reply, *, text_protocol: bool = False, strict: bool = False) -> tuple[str, list[ToolCall]]:
@@ -23,7 +24,7 @@ def parse(reply: Reply, *, text_protocol: bool = False, strict: bool = False) ->
     raws = list(reply.calls)
     if not raws and text_protocol and not strict:
         text, raws = tagged(text)
-    fault = CUT_OFF if reply.finish in (Finish.LENGTH, Finish.CUT) else ""
+    fault = _FAULTS.get(reply.finish, "")
     return text.strip(), [_call(raw, call_id, fault) for raw, call_id in zip(raws, _ids(raws), strict=True)]
 
 

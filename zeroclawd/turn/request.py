@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -72,7 +73,7 @@ def _answered(
 ) -> None:
     state.emit(
         ModelAnswered,
-        provider=context.provider.name,
+        provider=str(reply.extra.get("from", "")) or context.provider.name if reply else context.provider.name,
         round=state.round,
         seconds=time.monotonic() - started,
         calls=len(reply.calls) if reply else 0,
@@ -89,8 +90,7 @@ def _compose(context: TurnContext, state: TurnState) -> ModelRequest:
     specs = context.catalog.specs()
     system = Message(Role.SYSTEM, "\n\n".join(part for part in _system(context, specs) if part))
     history = [_as_text(message) for message in state.history] if context.text_protocol else state.history
-    tools = () if context.text_protocol else specs
-    return ModelRequest((system, *history), tools, session=state.inbound.session, locale=context.language)
+    return ModelRequest((system, *history), specs, session=state.inbound.session, locale=context.language)
 
 
 def _system(context: TurnContext, specs: Sequence[ToolSpec]) -> list[str]:
@@ -118,7 +118,7 @@ def _as_text(message: Message) -> Message:
     """History for a model that knows no tool role: its calls stand in its own text, results come as user messages."""
     match message.role:
         case Role.TOOL:
-            return Message(Role.USER, f"{message.name}: {message.text}", extra=message.extra)
+            return replace(message, role=Role.USER, text=f"{message.name}: {message.text}", call_id="")
         case Role.ASSISTANT if message.calls:
             return Message(Role.ASSISTANT, message.text, extra=message.extra)
         case _:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import math
 from collections import OrderedDict
@@ -94,6 +95,10 @@ class MqttApprover:
         self._patience = patience
         self._open: dict[str, _Open] = {}
         self._ended: OrderedDict[str, str] = OrderedDict()
+
+    def allow_senders(self, allowed: bool) -> None:
+        """Whether the sender of a command may answer its question, from the next answer on."""
+        self._rules = dataclasses.replace(self._rules, sender_may_approve=allowed)
 
     @property
     def pending(self) -> tuple[Question, ...]:

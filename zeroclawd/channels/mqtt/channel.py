@@ -223,6 +223,11 @@ class MqttChannel:
         document = {**msgspec.to_builtins(event, enc_hook=str), "v": VERSION, "ts": rfc3339(self._clock.wall())}
         self._link.publish_now(self.topics.event(kind), msgspec.json.encode(document))
 
+    def reconfigure(self, operators: Mapping[str, OperatorConfig], risk: RiskProfile) -> None:
+        """Take over who may approve; it holds from the next answer on."""
+        self._parts.identities.replace(operators)
+        self._approver.allow_senders(risk.sender_may_approve)
+
     async def checkpoint(self, payload: bytes) -> None:
         """Publish a signed ledger head, now or when the broker is back."""
         await self._post.keep(Parcel(self.topics.checkpoint, payload))

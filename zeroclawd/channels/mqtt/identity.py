@@ -16,6 +16,11 @@ class Identities:
         self._operators = operators
         self._verifiers: dict[str, Verifier] = {}
 
+    def replace(self, operators: Mapping[str, OperatorConfig]) -> None:
+        """Know these operators from now on; keys are read anew."""
+        self._operators = operators
+        self._verifiers.clear()
+
     def operator(self, name: str) -> OperatorConfig | None:
         """The operator of this name, if there is one."""
         return self._operators.get(name)

@@ -18,7 +18,7 @@ from zeroclawd.cli.demo import broker as brokers
 from zeroclawd.cli.demo.timeline import Timeline
 from zeroclawd.config import MqttConfig, parse
 from zeroclawd.daemon.build import plan
-from zeroclawd.daemon.clock import SystemClock, kernel_boot_id
+from zeroclawd.daemon.clock import SystemClock
 from zeroclawd.daemon.house import House
 from zeroclawd.daemon.service import Service
 from zeroclawd.messages import Verdict
@@ -203,12 +203,14 @@ async def approved(stage: Stage) -> str:
 
 async def limit(stage: Stage) -> str:
     """Nobody switches it off: the board does."""
+    from zeroclawd.store.rows import rows as rows_of
+
     stage.show.line("runtime", f"nobody switches it off; max_on is {MAX_ON} s")
     async with asyncio.timeout(MAX_ON + 10):
         async for seen in stage.person.watch():
             if seen.rest == "device/pump/state" and not stage.level("pump"):
                 break
-    rows = [row for row in await stage.house.store.ledger.rows(kind="safety") if row.device == "pump"]
+    rows = await asyncio.to_thread(rows_of, stage.house.store.database.path, kind="safety", device="pump")
     stage.expect(bool(rows), "the ledger has no safety row for the cut")
     stage.show.line("board", f"pump cut: {rows[-1].note}")
     return "max_on cut the pump below every policy, and the ledger says so"
@@ -273,8 +275,7 @@ async def verified(stage: Stage) -> str:
     """The ledger proves all of it."""
     from zeroclawd.store.verify import verify
 
-    await stage.house.store.ledger.flush()
-    found = await asyncio.to_thread(verify, stage.house.store.path)
+    found = await asyncio.to_thread(verify, stage.house.store.database.path)
     stage.expect(found.ok, f"the ledger does not verify: {found.problems}")
     stage.show.line("ledger", f"{found.rows} rows, head {found.head[:16]}…, chain intact")
     return f"receipts verify: {found.rows} rows, chain intact"
@@ -285,7 +286,7 @@ async def tampered(stage: Stage) -> str:
     from zeroclawd.store.verify import verify
 
     copy = stage.folder / "copy.db"
-    await asyncio.to_thread(_copy, stage.house.store.path, copy)
+    await asyncio.to_thread(_copy, stage.house.store.database.path, copy)
     changed = await asyncio.to_thread(_change_one_byte, copy)
     found = await asyncio.to_thread(verify, copy)
     stage.expect(not found.ok, "the changed copy verifies")
@@ -372,7 +373,7 @@ async def _set(show: Timeline, folder: Path, wanted: str) -> AsyncIterator[Stage
     (folder / "config.toml").write_text(text, "utf-8")
     planned = plan(parse(text, str(folder / "config.toml")))
     journal.set_up("error", "text", planned.redactor)
-    house = House(planned, SystemClock(), kernel_boot=kernel_boot_id())
+    house = House(planned, SystemClock())
     service = Service(planned, None, house=house)
     async with brokers.running(folder, port, wanted) as broker, asyncio.TaskGroup() as group:
         ready = asyncio.Event()
