@@ -72,7 +72,9 @@ def choose_chip(chips: Iterable[Chip], wanted: str = "") -> Chip:
         return fitting[0]
     there = ", ".join(f"{chip.name} ({chip.label})" for chip in found) or "none"
     if wanted:
-        raise HardwareError(f"there is no GPIO chip {wanted!r}; there are: {there}", hint="`gpiodetect` lists the chips")
+        raise HardwareError(
+            f"there is no GPIO chip {wanted!r}; there are: {there}", hint="`gpiodetect` lists the chips"
+        )
     raise HardwareError(
         f"there is no GPIO chip of a Raspberry Pi; chips here: {there}",
         hint='name the chip with `chip` in [board], or set `kind = "sim"` there to run without hardware',

@@ -54,6 +54,10 @@ class Driver(abc.ABC):
     patience: float = 0.0
 
     @abc.abstractmethod
+    def __init__(self, options: Any, safe: Value | None) -> None:
+        """`options` are the kind's own, `safe` is the configured safe state; ValueError if the device does not take it."""
+
+    @abc.abstractmethod
     def claims(self) -> frozenset[str]:
         """What no second device may have, in words, such as `pin 17`."""
 

@@ -252,8 +252,8 @@ def _known(name: Name, lookup: Lookup) -> Value:
 
 def _truth(node: Node, lookup: Lookup) -> bool:
     match node:
-        case Literal(value=bool() as value):
-            return value
+        case Literal(value=bool() as given):
+            return given
         case Name():
             value = _known(node, lookup)
             if isinstance(value, bool):

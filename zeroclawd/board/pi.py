@@ -266,8 +266,11 @@ def _open_factory(chip: int) -> Any:
             f"GPIO needs gpiozero and lgpio: {error}", hint="pip install 'zeroclawd[board]', or python3-lgpio"
         ) from error
 
-    class SteadyPin(LGPIOPin):  # type: ignore[misc]
+    class SteadyPin(LGPIOPin):  # type: ignore[misc]  # gpiozero has no types
         """The stock pin drives a new output low before it drives it as asked, and turns into an input when closed."""
+
+        _pwm: Any
+        _callback: Any
 
         def output_with_state(self, state: bool) -> None:
             lgpio.gpio_claim_output(self.factory._handle, self._number, int(state))
@@ -333,9 +336,13 @@ def _gpio_error(line: str, error: Exception) -> HardwareError:
         return HardwareError(
             f"{line} is in use, by another process or a kernel driver", hint="`gpioinfo` names the user of each line"
         )
-    if any(sign in text for sign in ("bad lineinfo", "bad GPIO read", "bad GPIO write", "bad handle", "unknown handle")):
+    if any(
+        sign in text for sign in ("bad lineinfo", "bad GPIO read", "bad GPIO write", "bad handle", "unknown handle")
+    ):
         return HardwareError(f"{line}: {text}: {_GONE}", lost=True)
-    return HardwareError(f"{line}: {text or kind}", hint="the user needs the group gpio, the unit DeviceAllow=char-gpiochip")
+    return HardwareError(
+        f"{line}: {text or kind}", hint="the user needs the group gpio; the unit DeviceAllow=char-gpiochip rw"
+    )
 
 
 # I2C
@@ -355,7 +362,9 @@ def _bus_plainly(number: int, address: int | None = None) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise HardwareError(f"there is no I2C bus {number}", hint="enable it: dtparam=i2c_arm=on in config.txt") from error
+        raise HardwareError(
+            f"there is no I2C bus {number}", hint="enable it: dtparam=i2c_arm=on in config.txt"
+        ) from error
     except PermissionError as error:
         raise HardwareError(
             f"I2C bus {number} may not be opened", hint="put the user into the group i2c; DeviceAllow=char-i2c rw"
@@ -426,9 +435,13 @@ def _port_plainly(name: str) -> Iterator[None]:
     except (OSError, ValueError) as error:
         code = getattr(error, "errno", None)
         if code == errno.ENOENT:
-            raise HardwareError(f"serial port {name} is not there", hint="`ls /dev/serial/by-id` lists ports") from error
+            raise HardwareError(
+                f"serial port {name} is not there", hint="`ls /dev/serial/by-id` lists ports"
+            ) from error
         if code == errno.EACCES:
-            raise HardwareError(f"serial port {name} may not be opened", hint="put the user into the group dialout") from error
+            raise HardwareError(
+                f"serial port {name} may not be opened", hint="put the user into the group dialout"
+            ) from error
         raise HardwareError(f"serial port {name}: {error}") from error
 
 

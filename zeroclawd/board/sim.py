@@ -329,7 +329,7 @@ class SimHardware:
         self.drive(pin, float(high))
         return _Output(self, pin)
 
-    def pwm(self, pin: int, *, duty: float, frequency: float) -> _Pwm:  # noqa: ARG002 - a simulated lamp does not flicker
+    def pwm(self, pin: int, *, duty: float, frequency: float) -> _Pwm:
         """Claim an output for PWM."""
         self._claim(pin)
         self.drive(pin, duty)

@@ -28,6 +28,7 @@ class Worker:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._hung: Future[Any] | None = None
+        self._closed = False
 
     @property
     def hung(self) -> bool:
@@ -57,13 +58,16 @@ class Worker:
             raise self._late(job, seconds) from None
 
     def close(self) -> None:
-        """Let the thread end after the calls that already wait."""
+        """Let the thread end after the calls that already wait; later ones fail."""
+        self._closed = True
         if self._thread is not None:
             self._jobs.put(None)
 
     def _submit(self, call: Callable[[], Result]) -> Future[Result]:
         if self.hung:
             raise HardwareError(f"{self.name} hangs: an earlier call has not come back")
+        if self._closed:
+            raise HardwareError(f"{self.name} is closed")
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=f"board {self.name}", daemon=True)
             self._thread.start()

@@ -69,7 +69,9 @@ def parse(text: str, sensor: str) -> float:
     """Degrees Celsius from the kernel's w1_slave text; HardwareError if it is empty, short or its checksum is bad."""
     lines = text.splitlines()
     if not lines:
-        raise HardwareError(f"1-wire sensor {sensor} gave nothing: it is missing or its checksum is bad", transient=True)
+        raise HardwareError(
+            f"1-wire sensor {sensor} gave nothing: it is missing or its checksum is bad", transient=True
+        )
     if not lines[0].rstrip().endswith("YES"):
         raise HardwareError(f"1-wire sensor {sensor}: the checksum is bad", transient=True)
     match = re.search(r"\bt=(-?\d+)\s*$", lines[1]) if len(lines) > 1 else None

@@ -78,10 +78,12 @@ class Register(OutputDriver):
         """The register's number in its unit."""
         raw = self._raw()
         value = round(raw * self._options.scale + self._options.offset, 9)
-        doubts = ()
+        doubts: tuple[str, ...] = ()
         if self._range is not None and not self._range[0] <= value <= self._range[1]:
             doubts = (f"implausible: outside {self._range[0]:g} to {self._range[1]:g} {self._options.unit}".rstrip(),)
-        return Sample({"value": value}, f"register 0x{self._options.register:02x} of {self._where()} reads {raw}", doubts)
+        return Sample(
+            {"value": value}, f"register 0x{self._options.register:02x} of {self._where()} reads {raw}", doubts
+        )
 
     def accept(self, value: Value) -> Value:
         """A number within the range that also fits the register."""

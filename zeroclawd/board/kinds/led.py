@@ -38,7 +38,8 @@ class Led(OutputDriver):
         self._frequency = options.frequency
         self._active_low = options.active_low
         self._line: PwmLine | None = None
-        self.safe = 0.0 if safe is None else self.accept(safe)
+        self._rest = 0.0 if safe is None else self.accept(safe)
+        self.safe = self._rest
         self.resource = "GPIO"
         self.units = {"on": "", "brightness": ""}
 
@@ -48,7 +49,7 @@ class Led(OutputDriver):
 
     def open(self, hardware: Hardware) -> None:
         """Claim the line at the level of the safe state; a line that is claimed already is driven to it."""
-        duty = self._duty(self.safe)
+        duty = self._duty(self._rest)
         if self._line is None:
             self._line = hardware.pwm(self._pin, duty=duty, frequency=self._frequency)
         else:

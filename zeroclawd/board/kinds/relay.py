@@ -30,7 +30,8 @@ class Relay(OutputDriver):
         self._pin = check_pin(options.pin)
         self._active_low = options.active_low
         self._line: OutputLine | None = None
-        self.safe = False if safe is None else as_switch(safe)
+        self._rest = False if safe is None else as_switch(safe)
+        self.safe = self._rest
         self.resource = "GPIO"
         self.units = {"on": ""}
 
@@ -41,9 +42,9 @@ class Relay(OutputDriver):
     def open(self, hardware: Hardware) -> None:
         """Claim the line at the level of the safe state; a line that is claimed already is driven to it."""
         if self._line is None:
-            self._line = hardware.output(self._pin, high=self._level(self.safe))
+            self._line = hardware.output(self._pin, high=self._level(self._rest))
         else:
-            self._line.set(self._level(self.safe))
+            self._line.set(self._level(self._rest))
 
     def read(self) -> Sample:
         """The level of the line and what it means."""
