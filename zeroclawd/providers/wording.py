@@ -55,7 +55,7 @@ def _one(say: Say, result: Message) -> str:
 
 def _text(result: Message) -> str:
     plain = result.extra.get("plain")
-    text = (plain if isinstance(plain, str) else result.text).strip()
+    text = (plain if isinstance(plain, str) else result.text).strip().removeprefix("Error: ")
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 

@@ -310,7 +310,7 @@ def _summary(context: TurnContext, tool: str, assessment: Assessment, arguments:
 
 def _scalars(arguments: Mapping[str, Any]) -> dict[str, str]:
     return {
-        key.replace("_", "-"): str(value)[:80]
+        key.replace("_", "-"): {True: "on", False: "off"}.get(value, "") if isinstance(value, bool) else str(value)[:80]
         for key, value in arguments.items()
         if key != "device" and isinstance(value, str | int | float)
     }
