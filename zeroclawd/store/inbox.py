@@ -87,7 +87,7 @@ _KNOWN = "SELECT fingerprint, finished, reply FROM inbox WHERE channel = ? AND c
 _TAKE = """
     INSERT INTO inbox (channel, command_id, fingerprint, routing, taken_at, synced) VALUES (?, ?, ?, ?, ?, ?)
 """
-_FINISH = "UPDATE inbox SET finished = 1, reply = ?, routing = x'' WHERE channel = ? AND command_id = ?"
+_FINISH = "UPDATE inbox SET finished = 1, reply = ?, routing = NULL WHERE channel = ? AND command_id = ?"
 _FORGET_REPLIES = """
     UPDATE inbox SET reply = NULL
     WHERE n <= (SELECT max(n) FROM inbox) - ? AND reply IS NOT NULL

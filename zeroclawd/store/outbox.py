@@ -51,6 +51,7 @@ class DurableOutbox:
     opened_at: int = 0
     dropped: int = 0
     expired: int = 0
+    _on_disk: tuple[int, int] | None = None
     _held: dict[int, _Held] = field(default_factory=dict)
     _deadlines: dict[int, float] = field(default_factory=dict)
 
@@ -65,6 +66,7 @@ class DurableOutbox:
             self._forget(parcel.id)
             self.dropped += 1
         elif parcel.replace:
+            await self._count()
             self._hold(parcel, size)
         else:
             await self._store(parcel, packed, size)
@@ -88,8 +90,14 @@ class DurableOutbox:
 
     async def size(self) -> int:
         """How many parcels wait."""
-        count, _ = await self.database.read(lambda connection: _stored(connection, self.channel))
-        return count + len(self._held)
+        return await self._count() + len(self._held)
+
+    async def _count(self) -> int:
+        """How many are stored; counted once, and after that with each change."""
+        if self._on_disk is None:
+            found = await self.database.read(lambda connection: _stored(connection, self.channel))
+            self._on_disk = self._on_disk or found
+        return self._on_disk[0]
 
     # States, in memory
 
@@ -100,10 +108,11 @@ class DurableOutbox:
                     del self._held[number]
                     self._forget(number)
         self._held[parcel.id] = _Held(parcel, size, self.clock.monotonic())
-        self._bound_held(0, 0)
+        self._bound_held()
 
-    def _bound_held(self, count: int, size: int) -> None:
+    def _bound_held(self) -> None:
         """Drop the oldest states, then the oldest of what else is in memory, until all fits beside what is stored."""
+        count, size = self._on_disk or (0, 0)
         order = sorted(self._held, key=lambda number: (not self._held[number].parcel.replace, number))
         for number in order:
             total = size + sum(held.size for held in self._held.values())
@@ -141,20 +150,20 @@ class DurableOutbox:
             *put_at,
         )
 
-        def job(connection: sqlite3.Connection) -> tuple[int, int, list[int]]:
+        def job(connection: sqlite3.Connection) -> tuple[tuple[int, int], list[int]]:
             connection.execute(_PUT, row)
             gone = self._overflow(connection)
-            return (*_stored(connection, self.channel), gone)
+            return _stored(connection, self.channel), gone
 
         try:
-            count, total, gone = await self.database.write(job)
+            self._on_disk, gone = await self.database.write(job)
         except StoreFull:
             self._hold(parcel, size)
             return
         self.dropped += len(gone)
         for number in gone:
             self._forget(number)
-        self._bound_held(count, total)
+        self._bound_held()
 
     def _overflow(self, connection: sqlite3.Connection) -> list[int]:
         """Delete the oldest replies beyond the bounds, which states have to leave room for first."""
@@ -169,10 +178,11 @@ class DurableOutbox:
         return gone
 
     async def _delete(self, numbers: list[int]) -> None:
-        def job(connection: sqlite3.Connection) -> None:
+        def job(connection: sqlite3.Connection) -> tuple[int, int]:
             connection.executemany("DELETE FROM outbox WHERE id = ?", [(number,) for number in numbers])
+            return _stored(connection, self.channel)
 
-        await self.database.write(job, sync=False, urgent=True)
+        self._on_disk = await self.database.write(job, sync=False, urgent=True)
         for number in numbers:
             self._forget(number)
 
