@@ -14,7 +14,7 @@ from zeroclawd.board.device import Device, Output
 from zeroclawd.board.driver import InputDriver
 from zeroclawd.board.edges import Edges
 from zeroclawd.board.hardware import Hardware, HardwareError, InputLine, Pull
-from zeroclawd.board.opening import open_hardware
+from zeroclawd.board.opening import drive_safe_states, open_hardware
 from zeroclawd.board.plan import Planned, describe, limits_in_words, plan_devices
 from zeroclawd.board.timers import LoopTimers, Timers
 from zeroclawd.board.worker import Worker
@@ -22,6 +22,8 @@ from zeroclawd.config import Config
 from zeroclawd.errors import DeviceError, EmergencyStopped, StoreError, UnknownDevice, ValueRefused
 from zeroclawd.interfaces import BoardHost, Clock, DeviceInfo, Reading
 from zeroclawd.tool import Risk, Value
+
+__all__ = ["DeviceBoard", "drive_safe_states", "open_hardware"]
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +102,7 @@ class DeviceBoard:
         missed = await control.rest_all(f"the board is being closed: {reason}")
         if was_on or missed:
             await self._record_stop(reason, was_on, missed)
-        await control.tasks.end(self._timeout)
+        await control.tasks.end(1.0)
         await self._close()
 
     async def wait_lost(self) -> None:

@@ -16,7 +16,7 @@ from functools import partial
 
 from zeroclawd.board.device import Device, Output
 from zeroclawd.board.hardware import HardwareError
-from zeroclawd.board.plan import say, tells_by_itself
+from zeroclawd.board.plan import tells_by_itself
 from zeroclawd.board.safety import (
     EmergencyStop,
     Refusal,
@@ -281,11 +281,12 @@ class Control:
             self.tasks.start(self._cutting(output, no), f"cut {output.name}")
 
     async def _cutting(self, output: Output, no: Refusal) -> None:
+        safe = output.output.word(output.output.safe) if output.output.safe is not None else ""
         try:
             await self.rest(output, no.text)
-            note = f"taken to {say(output.output.safe)} by {no.limit}: {no.text}"
+            note = f"taken to {safe} by {no.limit}: {no.text}"
         except DeviceError as error:
-            note = f"should go to {say(output.output.safe)} by {no.limit} ({no.text}), but {error.text}"
+            note = f"should go to {safe} by {no.limit} ({no.text}), but {error.text}"
         finally:
             output.cutting = False
         log.warning("device_cut device=%s limit=%s note=%r", output.name, no.limit, note)

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from zeroclawd.board.driver import OutputDriver, Sample
+from zeroclawd.board.driver import OutputDriver, Sample, say
 from zeroclawd.board.hardware import Hardware, HardwareError
-from zeroclawd.board.plan import Planned, say
+from zeroclawd.board.plan import Planned
 from zeroclawd.board.safety import Limits, Switched
 from zeroclawd.board.timers import Timer
 from zeroclawd.board.worker import Worker
@@ -146,8 +146,12 @@ class Output(Device):
         try:
             reading = self._read()
         except HardwareError as error:
-            raise ReadbackFailed(self.name, f"{say(value)} was written, but {error.text}", hint=error.hint) from error
+            raise ReadbackFailed(
+                self.name, f"{self.output.word(value)} was written, but {error.text}", hint=error.hint
+            ) from error
         if not self.output.agrees(value, Sample(reading.values, reading.how)):
             shown = ", ".join(f"{name} {say(shown)}" for name, shown in reading.values.items())
-            raise ReadbackFailed(self.name, f"{say(value)} was written, but it shows {shown} ({reading.how})")
+            raise ReadbackFailed(
+                self.name, f"{self.output.word(value)} was written, but it shows {shown} ({reading.how})"
+            )
         return reading

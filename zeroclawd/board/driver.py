@@ -114,9 +114,23 @@ class OutputDriver(Driver):
     def agrees(self, value: Value, sample: Sample) -> bool:
         """Whether the hardware shows what was written."""
 
+    def word(self, value: Value) -> str:
+        """A value as people say it."""
+        return say(value)
+
     def reads_back(self) -> bool:
         """Whether a reading says anything about what was written."""
         return True
+
+
+def say(value: Value) -> str:
+    """A value as people write it."""
+    match value:
+        case bool():
+            return "on" if value else "off"
+        case float():
+            return f"{value:g}"
+    return str(value)
 
 
 def read_options(kind: type[Some], given: Mapping[str, Any]) -> Some:

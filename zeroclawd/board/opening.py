@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zeroclawd.board.hardware import Hardware, HardwareError
-from zeroclawd.board.plan import Planned, plan_devices, say
+from zeroclawd.board.plan import Planned, plan_devices
 from zeroclawd.board.worker import Worker
 from zeroclawd.config import Config
 
@@ -69,6 +69,6 @@ def _drive(device: Planned, hardware: Hardware, worker: Worker, seconds: float) 
         return output.read().how if output.reads_back() else "sent"
 
     try:
-        return f"{device.name}: {say(safe)} ({worker.run_blocking(drive, seconds + output.patience)})"
+        return f"{device.name}: {output.word(safe)} ({worker.run_blocking(drive, seconds + output.patience)})"
     except HardwareError as error:
-        return f"{device.name}: NOT brought to {say(safe)}: {error.text}"
+        return f"{device.name}: NOT brought to {output.word(safe)}: {error.text}"

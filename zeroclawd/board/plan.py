@@ -46,7 +46,8 @@ def describe(config: Config, planned: Sequence[Planned]) -> Iterator[str]:
         level = "low" if config.board.estop_active_low else "high"
         yield f"emergency stop: engaged while pin {config.board.estop_pin} is {level}"
     for device in planned:
-        parts = [f"{device.config.kind} on {', '.join(sorted(device.driver.claims())) or device.driver.resource}"]
+        own = sorted(claim for claim in device.driver.claims() if "(" not in claim)
+        parts = [f"{device.config.kind} on {', '.join(own) or device.driver.resource}"]
         parts += limits_in_words(device)
         yield f"{device.name}: {'; '.join(parts)}"
 
@@ -55,17 +56,7 @@ def limits_in_words(device: Planned) -> tuple[str, ...]:
     """The safe state and the limits of a device; empty for one that only measures."""
     if device.output is None or device.output.safe is None:
         return device.limits.words()
-    return (f"safe state {say(device.output.safe)}", *device.limits.words())
-
-
-def say(value: object) -> str:
-    """A value as people write it."""
-    match value:
-        case bool():
-            return "on" if value else "off"
-        case float():
-            return f"{value:g}"
-    return str(value)
+    return (f"safe state {device.output.word(device.output.safe)}", *device.limits.words())
 
 
 def _plan(name: str, config: DeviceConfig) -> Planned:

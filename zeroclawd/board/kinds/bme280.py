@@ -212,6 +212,6 @@ EXAMPLE = Calibration(
     p=(36477, -10685, 3024, 2855, 140, -7, 15500, -14600, 6000),
     h=(75, 362, 0, 313, 50, 30),
 )
-EXAMPLE_RAW = Raw(temperature=519888, pressure=415148, humidity=27450)
+EXAMPLE_RAW = Raw(temperature=519888, pressure=415148, humidity=28205)
 
 KIND = Bme280

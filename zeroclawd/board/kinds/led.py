@@ -79,6 +79,10 @@ class Led(OutputDriver):
         assert self._line is not None
         self._line.set(self._duty(value))
 
+    def word(self, value: Value) -> str:
+        """Off, or the brightness."""
+        return f"{float(value):.0%}" if value else "off"
+
     def agrees(self, value: Value, sample: Sample) -> bool:
         """The duty is the one that was set, to a hundredth; dark is dark and shining is shining."""
         return abs(float(sample.values["brightness"]) - float(value)) < _TOLERANCE
