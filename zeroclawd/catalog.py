@@ -5,14 +5,15 @@ from __future__ import annotations
 import importlib
 import importlib.machinery
 import importlib.util
+import inspect
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from zeroclawd import assets, policy
 from zeroclawd.config import RiskProfile
+from zeroclawd.frozen import dataclass
 from zeroclawd.interfaces import Board
 from zeroclawd.schema import BadArguments, Signature, canonical_name
 from zeroclawd.tool import Arguments, Declaration, Output, Tool, ToolContext, ToolSpec
@@ -53,7 +54,7 @@ class Catalog:
                 if tool.name in tools:
                     raise ValueError(f"there is already a tool {tool.name!r}")
                 tools[tool.name] = tool
-            except Exception as error:  # a broken tool file must not take the others down
+            except (Exception, SystemExit) as error:  # a broken tool file must not take the others down
                 broken.append(Broken(str(path), f"{type(error).__name__}: {error}"))
         return cls(tools, tuple(broken))
 
@@ -94,7 +95,11 @@ def _load_file(path: Path, words: Words) -> Tool:
 
 def make(declared: Declaration, words: Words, *, source: str = "") -> Tool:
     """Build the tool from its declaration: schema from the signature, words from the locale."""
+    if not inspect.iscoroutinefunction(declared.function):
+        raise TypeError(f"{declared.function.__name__!r} is not a coroutine (async def)")
     name = canonical_name(declared.function.__name__)
+    if "__" in name:
+        raise ValueError(f"{name!r} has the form of a tool of an MCP server, <server>__<tool>")
     signature = Signature(declared.function, ROLES)
     message = f"tool-{name.replace('_', '-')}"
     spec = ToolSpec(name, words(message), signature.schema(lambda part: words(f"{message}.{part.replace('_', '-')}")))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, TypeVar
 
 from zeroclawd.events import TurnEvent
+from zeroclawd.frozen import dataclass
 from zeroclawd.messages import Decision, Entry, Grant, Inbound, Message, Outbound, Question, Reply
 from zeroclawd.tool import Risk, ToolSpec, Value
 

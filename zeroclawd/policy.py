@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from zeroclawd.config import OperatorConfig, RiskProfile
+from zeroclawd.frozen import dataclass
 from zeroclawd.messages import Grant
 from zeroclawd.schema import canonical_name
 from zeroclawd.tool import Assessment, Effect, Risk

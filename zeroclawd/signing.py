@@ -12,9 +12,10 @@ import hmac
 import json
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from zeroclawd.errors import KeyFileError
+from zeroclawd.frozen import dataclass
 
 DECISION = "zeroclawd-decision-v1"
 COMMAND = "zeroclawd-command-v1"

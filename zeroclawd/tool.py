@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
+
+from zeroclawd.frozen import dataclass
 
 Arguments = Mapping[str, Any]
 Value = bool | int | float | str

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import platform
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from zeroclawd import policy, signing
 from zeroclawd.catalog import Catalog
 from zeroclawd.config import Config, Loaded, MqttConfig, ProviderConfig, secret
 from zeroclawd.errors import ConfigError, KeyFileError
+from zeroclawd.frozen import dataclass
 from zeroclawd.locale import Texts
 from zeroclawd.redact import Redactor
 from zeroclawd.tool import Effect, Risk

@@ -9,10 +9,11 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from zeroclawd.errors import StoreError
 from zeroclawd.events import Progress, QuestionAsked, TurnEvent
+from zeroclawd.frozen import dataclass
 from zeroclawd.interfaces import Approver, CancelToken, Emit, Sessions
 from zeroclawd.messages import Decision, Inbound, Message, Outbound, Question, Stage
 from zeroclawd.turn.context import TurnContext, TurnState, resolve

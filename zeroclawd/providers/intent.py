@@ -11,12 +11,12 @@ import re
 import secrets
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zeroclawd import assets
 from zeroclawd.errors import ProviderError
+from zeroclawd.frozen import dataclass
 from zeroclawd.interfaces import DeviceInfo, ModelRequest
 from zeroclawd.messages import RawCall, Reply
 from zeroclawd.providers import wording

@@ -8,13 +8,14 @@ import random
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import msgspec
 
 from zeroclawd.errors import ProviderError
+from zeroclawd.frozen import dataclass
 from zeroclawd.interfaces import ModelRequest
 from zeroclawd.messages import Finish, Reply
 from zeroclawd.providers import retry, wire

@@ -6,13 +6,14 @@ import asyncio
 import secrets
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from zeroclawd.catalog import Catalog
 from zeroclawd.config import RiskProfile, RuntimeProfile, ToolReceipts
 from zeroclawd.events import TurnEvent
+from zeroclawd.frozen import dataclass
 from zeroclawd.interfaces import Approver, BeforeHook, Board, CancelToken, Clock, Emit, Ledger, Provider, Questions
 from zeroclawd.messages import Inbound, Ingress, Message, RawCall, Receipt, ToolResult
 from zeroclawd.receipts import ReceiptScope

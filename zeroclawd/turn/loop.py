@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from zeroclawd import receipts
 from zeroclawd.errors import ProviderError
 from zeroclawd.events import HistoryTrimmed, TurnEnded, TurnStarted
+from zeroclawd.frozen import dataclass
 from zeroclawd.messages import Message, Outcome, Role, ToolResult
 from zeroclawd.turn.append import append, repaired, trimmed
 from zeroclawd.turn.context import TurnContext, TurnState
