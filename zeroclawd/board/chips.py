@@ -5,10 +5,10 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from zeroclawd.board.hardware import HardwareError
+from zeroclawd.frozen import dataclass
 
 # GPIO_GET_CHIPINFO_IOCTL and struct gpiochip_info (name[32], label[32], lines) of linux/gpio.h
 _CHIP_INFO = 0x8044B401

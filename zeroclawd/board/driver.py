@@ -6,7 +6,6 @@ import abc
 import difflib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from zeroclawd.board.hardware import Hardware
 from zeroclawd.config import Seconds, duration
 from zeroclawd.errors import ConfigError
+from zeroclawd.frozen import dataclass
 from zeroclawd.tool import Value
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from zeroclawd.errors import ZeroclawdError
+from zeroclawd.frozen import dataclass
 from zeroclawd.tool import Value
 
 

@@ -16,8 +16,8 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
+from zeroclawd.frozen import dataclass
 from zeroclawd.tool import Value
 
 Lookup = Callable[[str, str], Value | None]

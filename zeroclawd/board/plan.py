@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from zeroclawd.board.driver import Driver, InputDriver, OutputDriver, check_pin, read_options
 from zeroclawd.board.interlock import RuleError, parse
@@ -11,6 +10,7 @@ from zeroclawd.board.kinds import driver_of
 from zeroclawd.board.safety import Limits
 from zeroclawd.config import Config, DeviceConfig
 from zeroclawd.errors import ConfigError
+from zeroclawd.frozen import dataclass
 
 _SWITCHED_KEYS = ("safe_state", "max_on", "min_off", "min_interval", "interlocks")
 

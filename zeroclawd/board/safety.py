@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from zeroclawd.board.interlock import Lookup, Rule, Undecided
 from zeroclawd.errors import EmergencyStopped
+from zeroclawd.frozen import dataclass
 from zeroclawd.interfaces import BoardHost
 
 STOP_KEY = "board.estop"

@@ -6,9 +6,10 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from zeroclawd.board.hardware import HardwareError, PortSettings, Pull, check_length
+from zeroclawd.frozen import dataclass
 from zeroclawd.tool import Value
 
 Changed = Callable[[bool], None]

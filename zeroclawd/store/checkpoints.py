@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from zeroclawd import signing
 from zeroclawd.errors import StoreError
+from zeroclawd.frozen import dataclass
 
 VERSION = 1
 

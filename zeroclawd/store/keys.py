@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from zeroclawd import signing
 from zeroclawd.errors import KeyFileError
+from zeroclawd.frozen import dataclass
 from zeroclawd.store.opening import sync_folder
 
 FILE = "device.key"

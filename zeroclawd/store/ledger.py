@@ -9,11 +9,12 @@ import logging
 import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from zeroclawd.config import LedgerConfig
 from zeroclawd.errors import StoreError, StoreFull
+from zeroclawd.frozen import dataclass
 from zeroclawd.interfaces import Clock
 from zeroclawd.messages import Entry, Outcome
 from zeroclawd.signing import Keypair

@@ -5,11 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from zeroclawd.errors import StoreError
+from zeroclawd.frozen import dataclass
 from zeroclawd.store import faults, tables
 
 FILE = "zeroclawd.db"

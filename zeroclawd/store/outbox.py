@@ -9,9 +9,10 @@ from __future__ import annotations
 import itertools
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from zeroclawd.errors import StoreFull
+from zeroclawd.frozen import dataclass
 from zeroclawd.interfaces import Clock, Parcel
 from zeroclawd.store import plain
 from zeroclawd.store.database import Database

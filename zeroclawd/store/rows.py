@@ -9,11 +9,11 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from zeroclawd import signing
+from zeroclawd.frozen import dataclass
 from zeroclawd.store import faults, opening
 
 NO_HASH = "0" * 64

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from zeroclawd.config import LedgerConfig
+from zeroclawd.frozen import dataclass
 from zeroclawd.interfaces import Clock, Health
 from zeroclawd.store import keys, opening, outbox
 from zeroclawd.store.database import LINGER, Database

@@ -6,12 +6,13 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from zeroclawd.errors import StoreError
+from zeroclawd.frozen import dataclass
 from zeroclawd.store import checkpoints, opening
 from zeroclawd.store.checkpoints import Checkpoint
 from zeroclawd.store.rows import COLUMNS, NO_HASH, Row, mistyped, row_hash, walk

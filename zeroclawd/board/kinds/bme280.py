@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import struct
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from zeroclawd.board.driver import Driver, Options, Sample, bus_claims, check_address, check_bus
 from zeroclawd.board.hardware import Hardware, HardwareError, I2cBus
 from zeroclawd.errors import ConfigError
+from zeroclawd.frozen import dataclass
 from zeroclawd.tool import Value
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import logging
 import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ from zeroclawd.channels.mqtt.post import Post
 from zeroclawd.channels.mqtt.refusals import Refusals
 from zeroclawd.channels.mqtt.topics import Topics
 from zeroclawd.errors import ChannelError, RefusedMessage, StoreError
+from zeroclawd.frozen import dataclass
 from zeroclawd.interfaces import CancelToken, Clock, Ledger, Parcel, Questions
 from zeroclawd.messages import Decision, Entry, Grant, Question, Source, Verdict
 from zeroclawd.schema import canonical

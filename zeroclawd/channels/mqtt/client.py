@@ -8,7 +8,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,6 +21,7 @@ from zeroclawd.channels.mqtt.link import Delivery, Link
 from zeroclawd.channels.mqtt.topics import Topics, node_of
 from zeroclawd.config import MqttConfig
 from zeroclawd.errors import ChannelError
+from zeroclawd.frozen import dataclass
 from zeroclawd.interfaces import Parcel
 from zeroclawd.messages import Stage, Verdict
 from zeroclawd.signing import Signer

@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from zeroclawd import signing
 from zeroclawd.channels.mqtt import envelope
@@ -16,6 +16,7 @@ from zeroclawd.channels.mqtt.parts import Parts
 from zeroclawd.channels.mqtt.replies import Address, reply
 from zeroclawd.channels.mqtt.topics import SET, Heard
 from zeroclawd.errors import RefusedMessage, StoreError
+from zeroclawd.frozen import dataclass
 from zeroclawd.interfaces import Claimed, Host
 from zeroclawd.messages import Entry, Inbound, Ingress, RawCall, Stage, Trust
 

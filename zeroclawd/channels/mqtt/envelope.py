@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from zeroclawd.errors import RefusedMessage
+from zeroclawd.frozen import dataclass
 from zeroclawd.messages import Verdict
 from zeroclawd.redact import clean, plain
 from zeroclawd.schema import canonical

@@ -16,7 +16,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Literal
 
 import paho.mqtt.client as mqtt
@@ -28,6 +28,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from zeroclawd.config import TlsConfig
 from zeroclawd.errors import ChannelError, KeyFileError, ZeroclawdError
+from zeroclawd.frozen import dataclass
 from zeroclawd.interfaces import Health, Parcel
 from zeroclawd.redact import plain
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from zeroclawd.channels.mqtt.identity import Identities
 from zeroclawd.channels.mqtt.post import Post
@@ -13,6 +12,7 @@ from zeroclawd.channels.mqtt.replies import Address, refusal
 from zeroclawd.channels.mqtt.topics import Topics
 from zeroclawd.config import MqttConfig
 from zeroclawd.errors import RefusedMessage
+from zeroclawd.frozen import dataclass
 from zeroclawd.interfaces import Clock, Inbox, Ledger
 from zeroclawd.messages import Entry
 from zeroclawd.redact import Redactor

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from zeroclawd.channels.mqtt.envelope import VERSION, rfc3339
 from zeroclawd.errors import RefusedMessage
+from zeroclawd.frozen import dataclass
 from zeroclawd.interfaces import Parcel, Reading
 from zeroclawd.messages import Outbound, Stage, ToolResult
 from zeroclawd.redact import bounded

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 from zeroclawd.errors import ConfigError
+from zeroclawd.frozen import dataclass
 
 COMMAND: Final = "command"
 CANCEL: Final = "cancel"
