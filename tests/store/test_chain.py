@@ -253,6 +253,15 @@ def test_checkpoints_are_read_as_a_listener_keeps_them(original, tmp_path):
     assert verify(file_of(original), checkpoint=tmp_path / "kept").ok
 
 
+def test_of_a_fleets_checkpoints_only_this_nodes_count(original, tmp_path):
+    stranger = checkpoints.Checkpoint.sign(Keypair(b"o" * 32), "node-2", 5, "f" * 64, "boot", 1)
+    (tmp_path / "kept").write_text(stranger.text() + "\n" + (original / "kept.jsonl").read_text())
+    assert not verify(file_of(original), checkpoint=tmp_path / "kept").ok
+    assert verify(file_of(original), checkpoint=tmp_path / "kept", node="node-1").ok
+    with pytest.raises(StoreError, match="node-3"):
+        verify(file_of(original), checkpoint=tmp_path / "kept", node="node-3")
+
+
 @pytest.mark.parametrize("text", ["", "nonsense", "[]", "{}", '{"v":2}', '{"v":1,"node":1}', "\xff"])
 def test_a_file_that_holds_no_checkpoint_is_an_error(original, tmp_path, text):
     (tmp_path / "kept").write_bytes(text.encode("latin-1"))

@@ -68,8 +68,11 @@ def parse(document: Mapping[str, Any]) -> Checkpoint:
     return Checkpoint(**{name: document[name] for name in Checkpoint.__dataclass_fields__})
 
 
-def load(path: Path) -> list[Checkpoint]:
-    """Read a file of checkpoints, one JSON object a line, as a listener of the checkpoint topic keeps them. StoreError."""
+def load(path: Path, node: str = "") -> list[Checkpoint]:
+    """Read a file of checkpoints, one JSON object a line, as a listener of the checkpoint topic keeps them.
+
+    With `node`, those of this node alone. StoreError if there is none, or if a line is something else.
+    """
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -78,8 +81,12 @@ def load(path: Path) -> list[Checkpoint]:
     for number, line in enumerate(lines, 1):
         if line.strip():
             found.append(_line(path, number, line[line.find("{") :] if "{" in line else line))
+    found = [point for point in found if node in ("", point.node)]
     if not found:
-        raise StoreError(f"{path} holds no checkpoint", hint="it is filled by a listener on <base>/<node>/checkpoint")
+        whose = f" of node {node!r}" if node else ""
+        raise StoreError(
+            f"{path} holds no checkpoint{whose}", hint="it is filled by a listener on <base>/<node>/checkpoint"
+        )
     return found
 
 

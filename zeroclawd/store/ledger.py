@@ -110,9 +110,9 @@ class ChainedLedger:
         """Add rows in order and return the last one's seq; with `sync` they are on disk when this returns.
 
         Without, they survive a crash of the daemon, and reach the disk within `database.LINGER` seconds. StoreFull,
-        StoreError.
+        StoreError; on a full disk there is still room for synced rows that end something.
         """
-        urgent = all(entry.kind in _ENDS for entry in entries)
+        urgent = sync and all(entry.kind in _ENDS for entry in entries)
         return await self.database.write(self.job(*entries), sync=sync, urgent=urgent)
 
     def job(self, *entries: Entry) -> Callable[[sqlite3.Connection], int]:
@@ -152,7 +152,7 @@ class ChainedLedger:
         """Sign the head, record the signature in a row and publish it; None if the head is signed already."""
         moment = self._now()
         self._uncovered = 0
-        point = await self.database.write(lambda connection: self._sign(connection, moment))
+        point = await self.database.write(lambda connection: self._sign(connection, moment), urgent=True)
         if point is not None:
             await self.publish(point)
         return point

@@ -81,17 +81,27 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def connect_to_read(path: Path, *, live: bool = False) -> sqlite3.Connection:
-    """A connection that cannot write, to a file that may be in use; `live` if it certainly is.
+    """A connection that cannot write, to a file that may be in use; `live` if it certainly is. StoreError.
 
     A file that nobody has open is read as it lies, so that looking at a copy leaves nothing beside it.
     """
     if not path.is_file():
         raise StoreError(f"{path}: there is no such file", hint="the database is <state_dir>/zeroclawd.db")
     mode = "mode=ro" if live or in_use(path) else "mode=ro&immutable=1"
-    uri = f"file:{_quote(path)}?{mode}"
+    try:
+        return _connect_to_read(f"file:{_quote(path)}?{mode}")
+    except sqlite3.Error as error:
+        hint = (
+            "run as the user whose file it is, or copy it, with its -wal file if there is one, to a folder of your own"
+        )
+        raise StoreError(f"{path} cannot be opened: {error}", hint=hint) from error
+
+
+def _connect_to_read(uri: str) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, timeout=5, isolation_level=None, check_same_thread=False)
     try:
         _configure(connection)
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # the file is opened by the first question
     except BaseException:
         connection.close()
         raise

@@ -57,15 +57,21 @@ class Verification:
 
 
 def verify(
-    path: Path, *, checkpoint: Path | None = None, public_key: str = "", segments: Sequence[Path] = ()
+    path: Path,
+    *,
+    checkpoint: Path | None = None,
+    node: str = "",
+    public_key: str = "",
+    segments: Sequence[Path] = (),
 ) -> Verification:
     """Check a database, in use or a copy, or an exported file, row by row in bounded memory; nothing is written.
 
-    `checkpoint` is a file of published checkpoints, one a line, each of which must be found in the chain; `public_key` is
-    the node's, by which every checkpoint must be signed (without it, each by the key that it names). `segments` are
-    exported files, in order, that hold the rows before `path`. StoreError if a file cannot be read at all.
+    `checkpoint` is a file of published checkpoints, one a line, each of which must be found in the chain; of a fleet's,
+    only those of `node`. `public_key` is the node's, by which every checkpoint must be signed (without it, each by the key
+    that it names). `segments` are exported files, in order, that hold the rows before `path`. StoreError if a file cannot
+    be read at all.
     """
-    kept = checkpoints.load(checkpoint) if checkpoint else []
+    kept = checkpoints.load(checkpoint, node) if checkpoint else []
     answer = _verify_once(path, kept, public_key, segments)
     if not answer.ok and opening.in_use(path):
         # Somebody may have opened the file between our look and theirs: what is wrong must be wrong again.
