@@ -67,6 +67,7 @@ class HandTimers:
 
     async def pass_time(self, seconds: float) -> None:
         until = self._clock.now + seconds
+        await asyncio.sleep(0.002)  # whoever is about to set a timer sets it at the time before
         while self._waiting and self._waiting[0].when <= until:
             due = heapq.heappop(self._waiting)
             self._clock.now = max(self._clock.now, due.when)

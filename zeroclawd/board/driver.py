@@ -63,7 +63,7 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def open(self, hardware: Hardware) -> None:
-        """Claim or find the hardware; outputs bring their safe state. May be called again after a failure."""
+        """Claim or find the hardware; a line is claimed in its safe state. May be called again after a failure."""
 
     @abc.abstractmethod
     def read(self) -> Sample:

@@ -68,11 +68,9 @@ class Register(OutputDriver):
         return bus_claims(self._options.bus) | (frozenset({place}) if self.takes else frozenset())
 
     def open(self, hardware: Hardware) -> None:
-        """Find the bus, see that the chip answers, and bring the safe state if there is one."""
+        """Find the bus and see that the chip answers."""
         self._bus = hardware.i2c(self._options.bus)
         self._raw()
-        if self.safe is not None:
-            self.write(self.safe)
 
     def read(self) -> Sample:
         """The register's number in its unit."""

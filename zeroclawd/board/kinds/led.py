@@ -48,12 +48,9 @@ class Led(OutputDriver):
         return frozenset({f"pin {self._pin}"})
 
     def open(self, hardware: Hardware) -> None:
-        """Claim the line at the level of the safe state; a line that is claimed already is driven to it."""
-        duty = self._duty(self._rest)
+        """Claim the line at the level of the safe state."""
         if self._line is None:
-            self._line = hardware.pwm(self._pin, duty=duty, frequency=self._frequency)
-        else:
-            self._line.set(duty)
+            self._line = hardware.pwm(self._pin, duty=self._duty(self._rest), frequency=self._frequency)
 
     def read(self) -> Sample:
         """The brightness that is in effect."""

@@ -40,11 +40,9 @@ class Relay(OutputDriver):
         return frozenset({f"pin {self._pin}"})
 
     def open(self, hardware: Hardware) -> None:
-        """Claim the line at the level of the safe state; a line that is claimed already is driven to it."""
+        """Claim the line at the level of the safe state."""
         if self._line is None:
             self._line = hardware.output(self._pin, high=self._level(self._rest))
-        else:
-            self._line.set(self._level(self._rest))
 
     def read(self) -> Sample:
         """The level of the line and what it means."""

@@ -107,11 +107,9 @@ class SerialLine(OutputDriver):
         return frozenset({self.resource})
 
     def open(self, hardware: Hardware) -> None:
-        """Open the port, wait until what is there has settled, and bring the safe state if there is one."""
+        """Open the port and wait until what is there has settled."""
         self._hardware = hardware
         self._opened()
-        if self.safe is not None:
-            self.write(self.safe)
 
     def read(self) -> Sample:
         """Ask and take the answer, or take the next whole line."""
