@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from zeroclawd_tools._workspace import Bounds, Workspace, in_thread, is_binary, read_at, shown
+
 from zeroclawd.errors import ToolError
 from zeroclawd.tool import Effect, Output, Risk, ToolContext, tool
-from zeroclawd_tools._workspace import Bounds, Workspace, in_thread, is_binary, read_at, shown
 
 _MOST, _WIDEST, _SECONDS, _ENTRIES, _BYTES = 200, 300, 15.0, 100_000, 200_000_000
 
@@ -95,25 +96,33 @@ def _by_text(pattern: str) -> Iterator[Search]:
 @contextlib.contextmanager
 def _by_process(pattern: str, bounds: Bounds) -> Iterator[Search]:
     """A regular expression of Python, in a process that is killed when the time is over (CWE-1333)."""
-    program = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_matcher.py")), pattern]
+    program = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_matcher.py")), pattern, str(_MOST + 1)]
     pipe = subprocess.PIPE
     with subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=pipe, env={"LANG": "C.UTF-8"}) as child:
         try:
+            _answer(child, bounds)
             yield lambda text: _ask(child, text, bounds)
         finally:
             child.kill()
 
 
 def _ask(child: subprocess.Popen[bytes], text: bytes, bounds: Bounds) -> list[int]:
-    assert child.stdin is not None and child.stdout is not None and child.stderr is not None
-    with contextlib.suppress(BrokenPipeError):
-        child.stdin.write(len(text).to_bytes(8, "big") + text)
-        child.stdin.flush()
+    assert child.stdin is not None
+    child.stdin.write(len(text).to_bytes(8, "big") + text)
+    child.stdin.flush()
+    return _answer(child, bounds)
+
+
+def _answer(child: subprocess.Popen[bytes], bounds: Bounds) -> list[int]:
+    """What the process says next; it reads only between answers, so nothing that is sent to it has to wait."""
+    assert child.stdout is not None
+    assert child.stderr is not None
     while not select.select([child.stdout], [], [], 0.1)[0]:
         if bounds.stop.is_set() or time.monotonic() > bounds.deadline:
-            raise ToolError(f"the pattern takes longer than {bounds.seconds:g} s")
+            raise ToolError(f"the search with this pattern takes longer than {bounds.seconds:g} s")
     answer = child.stdout.readline()
     if not answer:
-        raise ToolError(f"the pattern is no regular expression: {child.stderr.read().decode('utf-8', 'replace').strip()}")
+        reason = child.stderr.read().decode("utf-8", "replace").strip()
+        raise ToolError(f"the pattern is no regular expression: {reason}")
     numbers: list[int] = json.loads(answer)
     return numbers

@@ -4,11 +4,12 @@ import fnmatch
 import itertools
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+
+from zeroclawd_tools._workspace import Bounds, Workspace, in_thread, shown
 
 from zeroclawd.errors import ToolError
 from zeroclawd.tool import Effect, Output, Risk, ToolContext, tool
-from zeroclawd_tools._workspace import Bounds, Workspace, in_thread, shown
 
 _MOST, _SECONDS, _ENTRIES = 500, 10.0, 100_000
 
@@ -58,7 +59,7 @@ def _matcher(wanted: tuple[str, ...]) -> Callable[[Iterable[str]], bool]:
     return matches
 
 
-def _after(tests: list[Callable[[str], object] | None], state: int, name: str) -> Iterable[int]:
+def _after(tests: Sequence[Callable[[str], object] | None], state: int, name: str) -> Iterable[int]:
     if state == len(tests):
         return ()
     test = tests[state]

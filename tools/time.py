@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime
 
-from zeroclawd.tool import Effect, Output, Risk, tool
 from zeroclawd_tools._readings import uptime
+
+from zeroclawd.tool import Effect, Output, Risk, tool
 
 
 @tool(risk=Risk.LOW, effect=Effect.READ, repeatable=True)
