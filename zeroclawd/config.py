@@ -6,7 +6,6 @@ board checks those when it is built, and `Loaded.locate` gives its errors their 
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import stat
@@ -423,6 +422,8 @@ def _unknown(key: str, path: str, at: str, known: list[str]) -> ConfigError:
     pattern = re.sub(r"^(channels\.mqtt|providers|runtime_profiles)\.[^.]+$", r"\1.*", at)
     if (pattern, key) in _MISPLACED:
         return ConfigError(f"there is no such key here; {_MISPLACED[pattern, key]}", key=path)
+    import difflib
+
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     guess = f"; did you mean '{near[0]}'?" if near else f"; known here: {', '.join(sorted(known))}"
     return ConfigError(f"unknown key{guess}", key=path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import difflib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -270,6 +269,8 @@ class DeviceBoard:
     def _find(self, name: str) -> Device:
         if name in self._devices:
             return self._devices[name]
+        import difflib
+
         near = difflib.get_close_matches(name, self._devices, n=3)
         guess = f"did you mean {' or '.join(near)}?" if near else f"devices are: {', '.join(self._devices) or 'none'}"
         raise UnknownDevice(name, f"there is no such device; {guess}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import difflib
 import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -138,6 +137,8 @@ def read_options(kind: type[Some], given: Mapping[str, Any]) -> Some:
     known = [field.name for field in msgspec.structs.fields(kind)]
     for key in given:
         if key not in known:
+            import difflib
+
             near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
             guess = f"; did you mean '{near[0]}'?" if near else f"; known here: {', '.join(sorted(known))}"
             raise ConfigError(f"unknown key{guess}", key=key)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from zeroclawd.config import Config, ProviderConfig, secret
 from zeroclawd.errors import ConfigError, KeyFileError
-from zeroclawd.interfaces import Provider
-from zeroclawd.providers.chain import ChainProvider
-from zeroclawd.providers.intent import Devices, IntentProvider
-from zeroclawd.providers.openai import Endpoint, OpenAIProvider
+from zeroclawd.interfaces import DeviceInfo, Provider
+from zeroclawd.providers.later import LaterProvider
 from zeroclawd.providers.pool import Pool
-from zeroclawd.providers.scripted import ScriptedProvider
 from zeroclawd.providers.wording import Say
 
+if TYPE_CHECKING:
+    from zeroclawd.providers.openai import Endpoint
+
 INTENT = "intent"
+
+Devices = Callable[[], tuple[DeviceInfo, ...]]
 
 
 def build(
@@ -30,7 +33,11 @@ def build(
     if not any(_kind(config, name) == INTENT for name in names):
         names.append(INTENT)
     providers = [_one(config, name, pool, devices, texts, environ, alone=len(names) == 1) for name in names]
-    return providers[0] if len(providers) == 1 else ChainProvider(providers)
+    if len(providers) == 1:
+        return providers[0]
+    from zeroclawd.providers.chain import ChainProvider
+
+    return ChainProvider(providers)
 
 
 def _check_protocols(config: Config) -> None:
@@ -65,11 +72,31 @@ def _one(
     match found.kind if found else INTENT:
         case "openai" if found:
             native = _native(config, found)
-            return OpenAIProvider(endpoint(name, found, environ, native=native), pool)
+            return _openai(endpoint(name, found, environ, native=native), pool)
         case "scripted" if found:
+            from zeroclawd.providers.scripted import ScriptedProvider
+
             return ScriptedProvider(found.replies, name=name, native_tools=_native(config, found))
         case _:
-            return IntentProvider(devices, texts, name=name, raises=not alone)
+            return _intent(name, devices, texts, alone=alone)
+
+
+def _openai(where: Endpoint, pool: Pool) -> Provider:
+    def make() -> Provider:
+        from zeroclawd.providers.openai import OpenAIProvider
+
+        return OpenAIProvider(where, pool)
+
+    return LaterProvider(where.name, make, native_tools=where.native_tools)
+
+
+def _intent(name: str, devices: Devices, texts: Say, *, alone: bool) -> Provider:
+    def make() -> Provider:
+        from zeroclawd.providers.intent import IntentProvider
+
+        return IntentProvider(devices, texts, name=name, raises=not alone)
+
+    return LaterProvider(name, make)
 
 
 def _native(config: Config, found: ProviderConfig) -> bool:
@@ -93,6 +120,8 @@ def endpoint(
             f"providers.{name}: the key holds characters that no key has",
             hint="the file holds the key and nothing else",
         )
+    from zeroclawd.providers.openai import Endpoint
+
     return Endpoint(
         name=name,
         base_url=found.base_url,

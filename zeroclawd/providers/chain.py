@@ -10,8 +10,7 @@ from dataclasses import replace
 from zeroclawd.errors import ProviderError
 from zeroclawd.interfaces import ModelRequest, Provider
 from zeroclawd.messages import Reply
-from zeroclawd.providers.intent import NotUnderstood
-from zeroclawd.providers.wording import results_of
+from zeroclawd.providers.wording import NotUnderstood, results_of
 
 log = logging.getLogger(__name__)
 

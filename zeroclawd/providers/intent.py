@@ -20,6 +20,7 @@ from zeroclawd.frozen import dataclass
 from zeroclawd.interfaces import DeviceInfo, ModelRequest
 from zeroclawd.messages import RawCall, Reply
 from zeroclawd.providers import wording
+from zeroclawd.providers.wording import NotUnderstood
 from zeroclawd.tool import ToolSpec
 
 if TYPE_CHECKING:
@@ -33,10 +34,6 @@ _MOST_CALLS = 16
 _MOST_NUMBERS = 8
 
 HELP = "help"
-
-
-class NotUnderstood(ProviderError):
-    """No template fits the sentence; the text says which sentences would be understood."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from zeroclawd.errors import ProviderError
 from zeroclawd.messages import Message, Outcome, Role
 
 Say = Callable[..., str]
 
 _LONGEST = 1_000
+
+
+class NotUnderstood(ProviderError):
+    """No template fits the sentence; the text says which sentences would be understood."""
 
 
 def results_of(history: Sequence[Message]) -> list[Message]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 
@@ -19,6 +18,8 @@ def driver_of(kind: str) -> type[Driver]:
     """The driver of a kind; ConfigError names the nearest kind there is."""
     known = kinds()
     if kind not in known:
+        import difflib
+
         near = difflib.get_close_matches(kind, known, n=1)
         guess = f"; did you mean '{near[0]}'?" if near else f"; kinds are: {', '.join(known)}"
         raise ConfigError(f"there is no kind {kind!r}{guess}", key="kind")
