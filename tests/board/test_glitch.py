@@ -178,6 +178,8 @@ def test_pwm_starts_from_the_steady_level(hardware, chip):
     assert chip.driven(22)[-2:] == [1, 0.25]
     assert set(chip.driven(22)) == {1, 0.25}
     assert line.get() == 0.25
+    line.set(0.29)
+    assert line.get() == 0.29
     line.set(1.0)
     assert chip.driven(22)[-1] == 1
     assert line.get() == 1

@@ -100,12 +100,14 @@ class Control:
     async def _recover(self, device: Device) -> None:
         """Try a degraded device again, less and less often, until it works."""
         delay = _FIRST_RETRY
-        while device.fault:
-            await wait_until(self._timers, self._clock.monotonic() + delay, asyncio.Event())
-            delay = min(2 * delay, _LAST_RETRY)
-            with contextlib.suppress(DeviceError):
-                await self._try(device)
-        device.recovery = None
+        try:
+            while device.fault:
+                await wait_until(self._timers, self._clock.monotonic() + delay, asyncio.Event())
+                delay = min(2 * delay, _LAST_RETRY)
+                with contextlib.suppress(DeviceError):
+                    await self._try(device)
+        finally:
+            device.recovery = None
         log.info("device_works_again device=%s", device.name)
 
     async def _try(self, device: Device) -> None:

@@ -56,7 +56,7 @@ class PwmLine(Protocol):
         ...
 
     def get(self) -> float:
-        """The fraction in effect, to a hundredth."""
+        """The fraction in effect, to a thousandth."""
         ...
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from zeroclawd.board.hardware import Hardware, HardwareError
 from zeroclawd.board.plan import Planned, plan_devices
 from zeroclawd.board.worker import Worker
@@ -43,13 +45,21 @@ def drive_safe_states(config: Config, hardware: Hardware | None = None) -> list[
     planned = [
         device for device in plan_devices(config) if device.output is not None and device.output.safe is not None
     ]
-    if hardware is None:
-        if config.board.kind == "sim":
-            return ["the board is simulated: there is nothing to drive"]
-        try:
-            hardware = open_hardware(config)
-        except HardwareError as error:
-            return [f"no safe state could be driven: {error.text}"]
+    if hardware is not None:
+        return _drive_all(planned, hardware, config)
+    if config.board.kind == "sim":
+        return ["the board is simulated: there is nothing to drive"]
+    try:
+        opened = open_hardware(config)
+    except HardwareError as error:
+        return [f"no safe state could be driven: {error.text}"]
+    try:
+        return _drive_all(planned, opened, config)
+    finally:
+        opened.close()
+
+
+def _drive_all(planned: Sequence[Planned], hardware: Hardware, config: Config) -> list[str]:
     workers = {device.driver.resource: Worker(device.driver.resource) for device in planned}
     lines = [_drive(device, hardware, workers[device.driver.resource], config.board.timeout) for device in planned]
     for worker in workers.values():

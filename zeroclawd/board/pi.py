@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -89,7 +87,11 @@ class PiHardware:
         return dict(_facts())
 
     def close(self) -> None:
-        """Give lines and buses back; a pin factory that was handed in stays its owner's."""
+        """Give lines and buses back; a pin factory that was handed in stays its owner's.
+
+        Nothing here drives a line, but what a released line does is the kernel's business: it keeps its level or becomes
+        an input. A relay that must stay off without a daemon needs a resistor that holds it off.
+        """
         for bus in self._busses.values():
             bus.close()
         self._busses.clear()
@@ -138,7 +140,7 @@ class PiPwm:
             self._line.state = float(duty) if self._line.frequency else bool(duty)
 
     def get(self) -> float:
-        """The fraction in effect; lgpio keeps whole hundredths."""
+        """The fraction that was set; a line under PWM does not show more."""
         with _plainly(self._pin):
             return float(self._line.state)
 
@@ -283,6 +285,14 @@ def _open_factory(chip: int) -> Any:
             else:
                 super()._set_frequency(value)
 
+        def _set_state(self, value: float) -> None:
+            if self._pwm is None:
+                super()._set_state(value)
+            else:
+                # Tenths of a percent; the stock pin cuts to whole percents, so that 0.29 becomes 28.
+                self._pwm = (self._pwm[0], round(100 * value, 1))
+                lgpio.tx_pwm(self.factory._handle, self._number, *self._pwm)
+
         def close(self) -> None:
             if self._callback is not None:
                 self._callback.cancel()
@@ -302,6 +312,8 @@ def _give_lgpio_a_folder() -> None:
     runtime = os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
     if not runtime:
         import atexit
+        import shutil
+        import tempfile
 
         runtime = tempfile.mkdtemp(prefix="zeroclawd-lgpio-")
         atexit.register(shutil.rmtree, runtime, ignore_errors=True)

@@ -12,8 +12,8 @@ from zeroclawd.tool import Value
 if TYPE_CHECKING:
     from zeroclawd.board.sim import SimHardware
 
-# Whole hundredths are what lgpio keeps of a duty, rounded down.
-_TOLERANCE = 0.0101
+# Tenths of a percent are what the adapter keeps of a duty.
+_TOLERANCE = 0.001
 
 
 class LedOptions(Options, frozen=True):
@@ -81,7 +81,7 @@ class Led(OutputDriver):
         return f"{float(value):.0%}" if value else "off"
 
     def agrees(self, value: Value, sample: Sample) -> bool:
-        """The duty is the one that was set, to a hundredth; dark is dark and shining is shining."""
+        """The duty is the one that was set."""
         return abs(float(sample.values["brightness"]) - float(value)) < _TOLERANCE
 
     def simulate(self, sim: SimHardware) -> None:
