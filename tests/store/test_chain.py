@@ -93,6 +93,18 @@ def test_any_edit_of_any_field_is_found(original, tmp_path, seq, column, value):
 
 
 @EVERY
+@given(seq=st.integers(1, COUNT))
+def test_an_edited_row_that_was_hashed_anew_is_found_by_the_next_one(original, tmp_path, seq):
+    path = again(original, tmp_path)
+    row = all_rows(tmp_path)[seq - 1]
+    forged = row_hash(dataclasses.replace(row, principal="somebody else"))
+    tamper(path, [("UPDATE ledger SET principal = 'somebody else', hash = ? WHERE seq = ?", (forged, seq))])
+    answer = verify(path)
+    assert seq + 1 in {problem.seq for problem in answer.problems}
+    assert "does not follow" in answer.problems[0].what
+
+
+@EVERY
 @given(seq=st.integers(1, COUNT), renumber=st.booleans())
 def test_a_dropped_row_is_found(original, tmp_path, seq, renumber):
     path = again(original, tmp_path)

@@ -123,14 +123,18 @@ async def test_rows_that_need_no_sync_reach_the_disk_within_the_bound(tmp_path):
         await asyncio.to_thread(wait_for, lambda: it.counters.syncs > syncs)
 
 
-async def test_a_stream_of_unsynced_rows_is_synced_all_the_same(tmp_path):
-    async with database(tmp_path, linger=0.02) as it:
+async def test_a_stream_of_unsynced_rows_that_never_rests_is_synced_all_the_same(tmp_path):
+    async with database(tmp_path, linger=0.5) as it:
         syncs = it.counters.syncs
-        async with asyncio.timeout(60):
-            n = 0
-            while it.counters.syncs < syncs + 3:
-                await it.write(add(n), sync=False)
-                n += 1
+        await it.write(add(1), sync=False)
+        gate = Gate()
+        holding = asyncio.create_task(it.write(gate, sync=False))
+        await asyncio.to_thread(gate.entered.wait, 60)
+        next_one = asyncio.create_task(it.write(add(2), sync=False))
+        await asyncio.sleep(0.6)  # the bound is over, and the queue is not empty
+        gate.open.set()
+        await asyncio.gather(holding, next_one)
+        assert it.counters.syncs == syncs + 1
 
 
 async def test_a_synced_job_that_changes_nothing_still_syncs_what_it_saw(tmp_path):

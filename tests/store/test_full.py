@@ -15,6 +15,7 @@ from zeroclawd.config import LedgerConfig
 from zeroclawd.errors import StoreFull
 from zeroclawd.interfaces import Parcel
 from zeroclawd.messages import Entry
+from zeroclawd.store.outbox import OutboxBounds
 from zeroclawd.store.store import Store
 from zeroclawd.store.verify import verify
 
@@ -90,6 +91,18 @@ async def test_a_reply_that_finds_no_room_waits_in_memory(tmp_path):
         assert [waiting.id for waiting in await outbox.waiting(10)] == [parcel.id]
         await outbox.done(parcel.id)
         assert await outbox.waiting(10) == []
+
+
+async def test_of_what_waits_in_memory_states_make_room_for_replies(tmp_path):
+    async with opened(tmp_path) as store:
+        await limit_pages(store, 0)
+        outbox = store.outbox("mqtt", OutboxBounds(count=2))
+        reply = Parcel("reply", b"cannot record" * 10_000)
+        await outbox.put(reply)
+        await outbox.put(Parcel("lamp", b"on", replace=True))
+        await outbox.put(reply)
+        assert [parcel.topic for parcel in await outbox.waiting(10)] == ["reply", "reply"]
+        assert outbox.dropped == 1
 
 
 async def test_a_boot_on_a_full_disk_is_written_before_the_first_row_that_finds_room(tmp_path):

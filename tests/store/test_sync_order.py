@@ -34,13 +34,13 @@ asyncio.run(main())
 def traced(folder: Path) -> list[str]:
     """What the kernel was asked to do with the database, in order (strace(1))."""
     log = folder / "trace"
-    calls = "trace=write,pwrite64,fsync,fdatasync"
+    calls = "trace=write,pwrite64,fsync,fdatasync,rename"
     command = ["strace", "-f", "-y", "-e", calls, "-o", str(log), sys.executable, "-c", PROGRAM, str(folder / "state")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if "ptrace" in done.stderr or "PTRACE" in done.stderr:
         pytest.skip("strace is not permitted here")
     assert done.returncode == 0, done.stderr
-    return [word for line in log.read_text().splitlines() if (word := meaning(line))]
+    return log.read_text().splitlines()
 
 
 def meaning(line: str) -> str:
@@ -51,9 +51,23 @@ def meaning(line: str) -> str:
     return "sync" if "sync(" in line else "write"
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+
+
+@needs_strace
+@pytest.mark.parametrize("name", ["zeroclawd.db", "device.key"])
+def test_a_new_file_is_synced_then_named_then_its_folder_is_synced(tmp_path, name):
+    lines = traced(tmp_path)
+    (renamed,) = (place for place, line in enumerate(lines) if "rename(" in line and f'/state/{name}")' in line)
+    before = [line for line in lines[:renamed] if f"/state/{name}.new>" in line]
+    assert "sync(" in before[-1]
+    after = next(line for line in lines[renamed + 1 :] if "sync(" in line)
+    assert "/state>)" in after
+
+
+@needs_strace
 def test_a_row_is_synced_after_it_is_written_and_before_it_is_answered(tmp_path):
-    happened = traced(tmp_path)
+    happened = [word for line in traced(tmp_path) if (word := meaning(line))]
     marks = [place for place, word in enumerate(happened) if word.startswith(("answered", "closed"))]
     assert [happened[place] for place in marks] == [*["answered"] * 3, "answered without a sync", "closed"]
     spans = [happened[start + 1 : end] for start, end in zip([-1, *marks[:-1]], marks, strict=True)]
