@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import stat
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +24,23 @@ async def test_the_key_is_made_once_and_stays(tmp_path):
         assert not store.keys.created
     assert stat.S_IMODE((tmp_path / "device.key").stat().st_mode) == 0o600
     assert not list(tmp_path.glob("*.new"))
+
+
+def test_a_start_needs_no_signature_library(tmp_path):
+    program = """
+import asyncio, sys
+from pathlib import Path
+from tests.store.hands import HandClock, opened, intent
+
+async def main():
+    async with opened(Path(sys.argv[1])) as store:
+        await store.ledger.boot()
+        await store.ledger.append(intent())
+
+asyncio.run(main())
+assert "nacl" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=Path(__file__).parents[2], check=True)
 
 
 def test_the_key_is_never_shown(tmp_path):

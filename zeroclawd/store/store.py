@@ -66,7 +66,7 @@ class Store:
         cls, database: Database, state_dir: Path, clock: Clock, boot_id: str, node: str, limits: LedgerConfig
     ) -> Self:
         key = keys.load_or_create(state_dir)
-        notes = (*database.notes, *((f"new device key, node key {key.node.public}",) if key.created else ()))
+        notes = (*database.notes, *(("new device key",) if key.created else ()))
         ledger = ChainedLedger.of(database, clock, boot_id, node, limits, lambda: key.node, notes)
         with closing(opening.connect_to_read(database.path, live=True)) as connection:
             inbox_at, questions_at = _newest(connection, "inbox"), _newest(connection, "questions")
