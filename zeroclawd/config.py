@@ -543,7 +543,7 @@ def _find_line(text: str, parts: list[str]) -> int:
         header = re.match(r"\s*\[\[?\s*([^\]#]+?)\s*\]\]?\s*(#.*)?$", line)
         if header:
             table = [part.strip().strip("\"'") for part in header[1].split(".")]
-            if table == parts:
+            if table[: len(parts)] == parts:  # a table may be named by its children alone
                 return number
             continue
         assigned = re.match(r"\s*([A-Za-z0-9_.\"'-]+)\s*=", line)

@@ -19,6 +19,7 @@ from zeroclawd.errors import RefusedMessage, StoreError
 from zeroclawd.frozen import dataclass
 from zeroclawd.interfaces import Claimed, Host
 from zeroclawd.messages import Entry, Inbound, Ingress, RawCall, Stage, Trust
+from zeroclawd.redact import plain
 
 PACKETS_REMEMBERED = 256
 
@@ -123,7 +124,7 @@ class Commands:
         info = known.get(wanted.device)
         given = wanted.command.id
         if info is None:
-            raise RefusedMessage("unknown_device", "there is no such device", command_id=given)
+            raise RefusedMessage("unknown_device", f"there is no device {plain(wanted.device, 64)!r}", command_id=given)
         if not given and not info.idempotent:
             raise RefusedMessage(
                 "no_id", 'a bare value could be carried out twice; send {"id": "...", "value": ...} instead'
