@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from fluent.syntax import FluentParser
-from fluent.syntax.ast import Junk, Message
 
 from zeroclawd import assets
 from zeroclawd.catalog import Catalog
@@ -16,6 +14,9 @@ LANGUAGES = sorted(folder.name for folder in assets.folder("locales").iterdir() 
 
 def words(language: str) -> dict[str, set[str]]:
     """The attributes of each message about a tool; a message without a value counts as none."""
+    from fluent.syntax import FluentParser
+    from fluent.syntax.ast import Junk, Message
+
     text = (assets.folder("locales") / language / "tools.ftl").read_text("utf-8")
     entries = FluentParser().parse(text).body
     assert not [entry for entry in entries if isinstance(entry, Junk)]
