@@ -204,8 +204,9 @@ def test_a_port_carries_bytes_both_ways(terminal):
 def test_a_port_whose_adapter_went_away_fails_at_once(terminal):
     port = PiHardware().serial(PortSettings(path=terminal.path))
     os.close(terminal.master)
-    with pytest.raises(HardwareError, match=f"serial port {terminal.path}"):
-        port.read(5)
+    for use in (lambda: port.read(5), port.discard, lambda: port.write(b"?")):
+        with pytest.raises(HardwareError, match=f"serial port {terminal.path}"):
+            use()
     port.close()
 
 

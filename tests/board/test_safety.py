@@ -405,6 +405,16 @@ async def test_a_sensor_that_fails_while_the_device_is_on_cuts_it(rig):
     assert "level.value is not known" in rig.memory.rows[0][2]
 
 
+async def test_a_failed_read_tells_the_last_reading_and_its_age(rig):
+    rig.sim.chip(1, 0x48).write(1, b"\x2a")
+    await rig.board.read("level")
+    await rig.pass_time(40)
+    rig.sim.bus(1).chips.clear()
+    with pytest.raises(DeviceFailed) as caught:
+        await rig.board.read("level")
+    assert caught.value.output == "the last reading is stale, 40 s old: value 42"
+
+
 async def test_a_low_reading_taken_by_anybody_cuts_the_device(rig):
     await closed_tank(rig, 50)
     await rig.board.write("heater", True)
@@ -529,6 +539,14 @@ async def test_a_board_that_was_not_started_is_stopped():
         await rig.board.write("lamp", 1)
 
 
+async def test_a_board_that_was_not_started_can_still_be_stopped():
+    rig = Rig(CONFIG)
+    await rig.board.engage("operator", "smoke")
+    assert rig.sim.log == []
+    assert "the board has not started" in rig.memory.rows[0][2]
+    await rig.board.stop("done")
+
+
 async def test_a_full_disk_does_not_keep_the_stop_from_acting(rig):
     await rig.board.write("lamp", 1)
     rig.memory.full = True
@@ -604,6 +622,16 @@ async def test_an_input_engages_the_stop_and_holds_it():
         assert rig.board.stopped
         await rig.board.release("operator")
         assert not rig.board.stopped
+
+
+async def test_a_bouncing_stop_input_engages_once():
+    rig = Rig(STOP_INPUT)
+    async with rig:
+        for high in (False, True, False, True, False):
+            rig.outside(26, high)
+        await rig.until(lambda: rig.memory.rows)
+        await rig.pass_time(1)
+        assert len(rig.memory.rows) == 1
 
 
 async def test_an_input_that_is_engaged_at_start_stops_the_board():

@@ -228,7 +228,7 @@ class DeviceBoard:
 
     def _stop_edge(self, level: bool, loop: asyncio.AbstractEventLoop) -> None:
         """Called by the hardware, from any thread: the latch is set right here, the rest follows on the event loop."""
-        if not self._means_stop(level):
+        if not self._means_stop(level) or self.stopped:
             return
         by, reason = f"input on pin {self._config.board.estop_pin}", "engaged"
         self._control.stop.latch(by, reason)

@@ -14,7 +14,7 @@ import math
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 
-from zeroclawd.board.device import Device, Output
+from zeroclawd.board.device import Device, Output, in_words
 from zeroclawd.board.hardware import HardwareError
 from zeroclawd.board.plan import tells_by_itself
 from zeroclawd.board.safety import (
@@ -65,11 +65,13 @@ class Control:
     # Reading
 
     async def read(self, device: Device) -> Reading:
-        """A fresh reading of one device."""
+        """A fresh reading of one device; the error that there is none tells the last one, and how old it is."""
         try:
             reading = await device.read()
         except DeviceError as error:
             self.failed(device, error)
+            if device.last is not None:
+                error.output = in_words(device.last, self._clock.monotonic())
             raise
         self.noticed(device, reading)
         return reading

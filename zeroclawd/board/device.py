@@ -10,7 +10,7 @@ from typing import TypeVar
 from zeroclawd.board.driver import OutputDriver, Sample, say
 from zeroclawd.board.hardware import Hardware, HardwareError
 from zeroclawd.board.plan import Planned
-from zeroclawd.board.safety import Limits, Switched
+from zeroclawd.board.safety import Limits, Switched, span
 from zeroclawd.board.timers import Timer
 from zeroclawd.board.worker import Worker
 from zeroclawd.errors import DeviceFailed, ReadbackFailed, ValueRefused
@@ -70,8 +70,9 @@ class Device:
             raise DeviceFailed(self.name, error.text, hint=error.hint) from error
 
     def _open(self) -> None:
+        if self._hardware is None:
+            raise HardwareError("the board has not started")
         if not self._opened:
-            assert self._hardware is not None
             self.driver.open(self._hardware)
             self._opened = True
 
@@ -150,8 +151,19 @@ class Output(Device):
                 self.name, f"{self.output.word(value)} was written, but {error.text}", hint=error.hint
             ) from error
         if not self.output.agrees(value, Sample(reading.values, reading.how)):
-            shown = ", ".join(f"{name} {say(shown)}" for name, shown in reading.values.items())
+            shown = values_in_words(reading)
             raise ReadbackFailed(
                 self.name, f"{self.output.word(value)} was written, but it shows {shown} ({reading.how})"
             )
         return reading
+
+
+def values_in_words(reading: Reading) -> str:
+    """The values of a reading with their names and units."""
+    said = (f"{name} {say(value)} {reading.units.get(name, '')}".rstrip() for name, value in reading.values.items())
+    return ", ".join(said)
+
+
+def in_words(reading: Reading, now: float) -> str:
+    """An old reading, marked as such."""
+    return f"the last reading is stale, {span(now - reading.taken_mono)} old: {values_in_words(reading)}"

@@ -439,12 +439,14 @@ def _identity(port: Any, wanted: str) -> bool:
 
 @contextlib.contextmanager
 def _port_plainly(name: str) -> Iterator[None]:
-    """Say in plain words what pyserial raises."""
+    """Say in plain words what pyserial raises; a port that was pulled out may raise termios.error, which is no OSError."""
+    import termios
+
     try:
         yield
     except HardwareError:
         raise
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, termios.error) as error:
         code = getattr(error, "errno", None)
         if code == errno.ENOENT:
             raise HardwareError(
