@@ -77,8 +77,10 @@ async def _write(context: TurnContext, state: TurnState, result: ToolResult) -> 
     try:
         await context.ledger.append(row, sync=result.intent_seq > 0)
     except StoreError as error:
-        # The effect has happened and its intent is on disk: the next boot reports it as unknown.
-        log.error("outcome_not_recorded call=%s tool=%s error=%s", result.call.id, result.call.name, error.text)
+        # An effect has happened and its intent is on disk: the next boot reports it as unknown. Of readings the store's
+        # own complaint is enough.
+        level = logging.ERROR if result.intent_seq else logging.DEBUG
+        log.log(level, "outcome_not_recorded call=%s tool=%s error=%s", result.call.id, result.call.name, error.text)
 
 
 def _digest(context: TurnContext, text: str) -> str:
