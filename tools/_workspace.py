@@ -114,8 +114,8 @@ class Workspace:
 
     def parts(self, path: str) -> tuple[str, ...]:
         """The components of a path below the workspace; absolute paths are accepted if they lie in it."""
-        if "\0" in path or _unencodable(path):
-            raise ToolError("a path cannot hold such characters")
+        if "\0" in path:
+            raise ToolError("a path cannot hold a NUL character")
         if path == "~" or path.startswith("~/") or ".." in path.split("/"):
             raise ToolError(f"{path}: only paths inside the workspace can be used, without '..' and '~'")
         if path.startswith("/"):
@@ -223,14 +223,6 @@ def _read_all(read: Callable[[int], bytes | None], most: int, path: str) -> byte
 def shown(path: str) -> str:
     """A path as text that can be encoded; bytes of a name that are not UTF-8 become marks."""
     return os.fsencode(path).decode("utf-8", "replace")
-
-
-def encoded(text: str, what: str) -> bytes:
-    """The text as UTF-8; half of a surrogate pair is no text and is refused."""
-    try:
-        return text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise ToolError(f"{what} holds half of a character and cannot be written") from None
 
 
 def is_binary(content: bytes) -> bool:
@@ -361,11 +353,3 @@ def _kind(mode: int) -> str:
         stat.S_IFSOCK: "a socket",
     }
     return kinds.get(stat.S_IFMT(mode), "a device")
-
-
-def _unencodable(path: str) -> bool:
-    try:
-        path.encode("utf-8")
-    except UnicodeEncodeError:
-        return True
-    return False

@@ -1,6 +1,6 @@
 """Replaces a passage of a text file in the workspace."""
 
-from zeroclawd_tools._workspace import Workspace, encoded, in_thread, writes
+from zeroclawd_tools._workspace import Workspace, in_thread, writes
 
 from zeroclawd.errors import ToolError
 from zeroclawd.tool import Output, ToolContext, tool
@@ -30,7 +30,7 @@ async def file_edit(path: str, old: str, new: str, context: ToolContext, all: bo
 
 def _with_ends_of(content: bytes, text: str) -> bytes:
     """The text as bytes, its line ends those of a file that has CRLF."""
-    raw = encoded(text, "old or new")
+    raw = text.encode()
     return raw.replace(b"\n", b"\r\n") if b"\r\n" in content and b"\r\n" not in raw else raw
 
 

@@ -1,6 +1,6 @@
 """Writes a whole text file in the workspace."""
 
-from zeroclawd_tools._workspace import Workspace, encoded, in_thread, writes
+from zeroclawd_tools._workspace import Workspace, in_thread, writes
 
 from zeroclawd.errors import ToolError
 from zeroclawd.tool import Output, ToolContext, tool
@@ -9,7 +9,7 @@ from zeroclawd.tool import Output, ToolContext, tool
 @tool(assess=writes)
 async def file_write(path: str, content: str, context: ToolContext) -> Output:
     """Create or replace the file, in one step that a power cut cannot halve; folders are made as needed."""
-    raw = encoded(content, "content")
+    raw = content.encode()
     if len(raw) > context.limits.file_bytes:
         raise ToolError(f"{len(raw)} bytes are more than the {context.limits.file_bytes} that can be written")
     new = await in_thread(lambda _stop: Workspace(context.workspace).write(path, raw))

@@ -27,7 +27,7 @@ def catalog() -> Catalog:
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    folder = tmp_path / "workspace"
+    folder = tmp_path.resolve() / "workspace"
     folder.mkdir()
     return folder
 
