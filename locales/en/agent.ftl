@@ -12,7 +12,7 @@ prompt-text-protocol =
     To call a tool, write <tool_call>{"{"}"name": "...", "arguments": {"{"}...{"}"}{"}"}</tool_call> in your reply, one block per
     call, and stop. The results come in the next message. The tools, with the JSON Schema of their arguments:
 
-turn-cancelled = Cancelled. What was done before: { $done }
+turn-cancelled = Cancelled ({ $reason }). What was done before: { $done }
 turn-failed = The model could not be asked: { $reason }
 turn-empty = The model gave an empty answer.
 turn-capped = Stopped after { $rounds } rounds. What was done: { $done }

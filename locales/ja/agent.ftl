@@ -12,7 +12,7 @@ prompt-text-protocol =
     ツールを呼ぶには、返信に <tool_call>{"{"}"name": "...", "arguments": {"{"}...{"}"}{"}"}</tool_call> を一回の呼び出しにつき一つ
     書き、そこで止めてください。結果は次のメッセージで届きます。ツールと引数の JSON Schema:
 
-turn-cancelled = 取り消しました。それまでに行ったこと: { $done }
+turn-cancelled = 取り消しました ({ $reason })。それまでに行ったこと: { $done }
 turn-failed = モデルに問い合わせられませんでした: { $reason }
 turn-empty = モデルの返事が空でした。
 turn-capped = { $rounds } 回のやり取りで止めました。行ったこと: { $done }

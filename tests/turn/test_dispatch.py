@@ -173,6 +173,18 @@ async def test_cancel_while_an_operator_is_asked_withdraws_the_question() -> Non
     assert stage.log == []
 
 
+async def test_after_a_cancel_no_further_question_is_asked() -> None:
+    wanted = [("set_device", {"device": "pump", "value": value}) for value in (True, False)]
+    stage = Stage([calls(*wanted), "never"], profile=RiskProfile(always_ask=["pump"]), approver=FakeApprover())
+    state, task = await begin(stage)
+    await until(lambda: stage.approver.questions)  # type: ignore[union-attr]
+    state.cancel.cancel("user")
+    end = await task
+    assert [result.outcome.value for result in end.results] == ["denied", "interrupted"]
+    assert len(stage.approver.questions) == 1  # type: ignore[union-attr]
+    assert "(user)" in end.text
+
+
 async def test_cancel_while_the_model_thinks_asks_it_no_further() -> None:
     gone = asyncio.Event()
 

@@ -63,7 +63,7 @@ def summary(planned: Plan) -> dict[str, Any]:
             for name, who in config.operators.items()
         },
         "policy": [
-            {"tool": row.tool, "device": row.device, "risk": row.risk, "ruling": row.ruling, "reason": row.reason}
+            {"tool": row.tool, "about": row.about, "risk": row.risk, "ruling": row.ruling, "reason": row.reason}
             for row in rulings(planned)
         ],
         "broken_tools": [{"file": broken.file, "reason": broken.reason} for broken in planned.catalog.broken],
@@ -93,9 +93,9 @@ def _print(found: dict[str, Any]) -> None:
     click.echo(f"{'board':10} {found['board']}")
     for line in found["devices"]:
         click.echo(f"{'device':10} {line}")
-    click.echo("\nwhat the policy says of each call (a call's other arguments may raise its risk)")
+    click.echo("\nwhat the policy says of each call, of shell commands by example")
     for row in found["policy"]:
-        call = f"{row['tool']} {row['device']}".strip()
+        call = f"{row['tool']} {row['about']}".strip()
         ruling = click.style(f"{row['ruling']:5}", fg=_COLOURS[row["ruling"]])
         click.echo(f"  {ruling} {call:28} {row['risk']:6} {row['reason']}")
     for broken in found["broken_tools"]:

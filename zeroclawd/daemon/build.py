@@ -13,7 +13,7 @@ from zeroclawd.errors import ConfigError, KeyFileError
 from zeroclawd.frozen import dataclass
 from zeroclawd.locale import Texts
 from zeroclawd.redact import Redactor
-from zeroclawd.tool import Effect, Risk
+from zeroclawd.tool import Effect, Risk, Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class Plan:
     redactor: Redactor
     node: str
     devices: tuple[str, ...]
+    writable: tuple[str, ...]
 
     @property
     def config(self) -> Config:
@@ -39,18 +40,20 @@ def plan(loaded: Loaded, *, cache: Path | None = None) -> Plan:
     try:
         texts = Texts(config.agent.locale, cache=cache)
         catalog = Catalog.load(texts)
-        devices = _plan_board(config)
+        devices, writable = _plan_board(config)
         _check_names(config, catalog)
         _check_operators(config)
-        return Plan(loaded, texts, catalog, Redactor.of(_secrets(config)), node_of(config), devices)
+        return Plan(loaded, texts, catalog, Redactor.of(_secrets(config)), node_of(config), devices, writable)
     except ConfigError as error:
         raise loaded.locate(error) from None
 
 
-def _plan_board(config: Config) -> tuple[str, ...]:
+def _plan_board(config: Config) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The plan in words, and the names of the devices that can be written to."""
     from zeroclawd.board.plan import describe, plan_devices
 
-    return tuple(describe(config, plan_devices(config)))
+    planned = plan_devices(config)
+    return tuple(describe(config, planned)), tuple(device.name for device in planned if device.output is not None)
 
 
 def node_of(config: Config) -> str:
@@ -114,27 +117,37 @@ def _read(key: str, what: str, file: str, env: str, credential: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ruled:
-    """What the policy says of one tool, and of one device where the tool changes devices."""
+    """What the policy says of one call: of a tool, with a device where it changes one, with a command where it runs one."""
 
     tool: str
-    device: str
+    about: str
     risk: str
     ruling: str
     reason: str
 
 
+_COMMANDS = ("ls", "mkdir x", "reboot")
+
+
 def rulings(plan: Plan) -> list[Ruled]:
-    """What would run, ask or be blocked, as far as it does not depend on a call's other arguments."""
-    profile = plan.config.risk
-    rows = []
-    for name, tool in sorted(plan.catalog.scoped(profile).tools.items()):
-        takes_device = "device" in tool.spec.parameters.get("properties", {})
-        changes = tool.assess({}).effect is not Effect.READ
-        for device in plan.config.devices if takes_device and changes else [""]:
-            given = plan.config.devices[device].risk if device else None
-            assessment = policy.floor(
-                tool.assess({"device": device} if device else {}), Risk.parse(given) if given else None
-            )
-            answer = policy.rule(profile, name, assessment)
-            rows.append(Ruled(name, device, assessment.risk.word, answer.ruling.value, answer.reason))
-    return rows
+    """What would run, ask or be blocked, by an example where it depends on what a call is given."""
+    scoped = plan.catalog.scoped(plan.config.risk)
+    return [_ruled(plan, tool, given) for _, tool in sorted(scoped.tools.items()) for given in _examples(plan, tool)]
+
+
+def _examples(plan: Plan, tool: Tool) -> list[dict[str, str]]:
+    takes = tool.spec.parameters.get("properties", {})
+    if "device" in takes and tool.assess({}).effect is not Effect.READ:
+        return [{"device": name} for name in plan.writable]
+    if "command" in takes:
+        return [{"command": command} for command in _COMMANDS]
+    return [{}]
+
+
+def _ruled(plan: Plan, tool: Tool, given: dict[str, str]) -> Ruled:
+    device = given.get("device", "")
+    risk = plan.config.devices[device].risk if device else None
+    assessment = policy.floor(tool.assess(given), Risk.parse(risk) if risk else None)
+    answer = policy.rule(plan.config.risk, tool.name, assessment)
+    about = device or given.get("command", "")
+    return Ruled(tool.name, about, assessment.risk.word, answer.ruling.value, answer.reason)

@@ -37,7 +37,7 @@ async def run_turn(context: TurnContext, state: TurnState) -> TurnEnd:
     try:
         how, text = await _rounds(context, state)
     except Cancelled:
-        how, text = "cancelled", context.texts("turn-cancelled", done=_done(state))
+        how, text = "cancelled", context.texts("turn-cancelled", reason=state.cancel.reason, done=_done(state))
     except ProviderError as error:
         how, text = "failed", context.texts("turn-failed", reason=context.redactor.text(error.text, 300))
     return _finish(context, state, how, text, started)

@@ -66,6 +66,8 @@ async def prepare(context: TurnContext, state: TurnState, calls: list[ToolCall])
 
 
 async def _walk(walk: Walk) -> Slot:
+    if walk.state.cancel.cancelled:
+        return walk.end(Outcome.INTERRUPTED, "the turn was cancelled before this call began")
     for step in STEPS:
         try:
             ended = await step(walk)
