@@ -269,6 +269,17 @@ async def test_a_chip_that_does_not_answer_is_named_and_the_others_work(rig):
         await rig.until(lambda: rig.board.device("dac").fault == "")
 
 
+async def test_what_cannot_pass_is_not_tried_again(rig):
+    async with rig:
+        rig.sim.bus(1).chips[0x76].write(0xF7, bytes(8))
+        rig.sim.bus(1).chips[0x76].write(0x8E, b"\0\0")
+        rig.board._devices["greenhouse"].driver.open(rig.hardware)  # the calibration is blank now
+        before = rig.sim.bus(1).transfers
+        with pytest.raises(DeviceFailed, match="calibration is blank"):
+            await rig.board.read("greenhouse")
+        assert rig.sim.bus(1).transfers - before == 4
+
+
 async def test_a_write_is_never_tried_again(rig):
     async with rig:
         bus, writes = rig.sim.bus(1), []

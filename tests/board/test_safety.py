@@ -151,6 +151,32 @@ async def test_a_cut_that_does_not_work_is_recorded_and_tried_until_it_does(rig)
     assert rig.level(17) == 1
 
 
+async def test_on_after_an_off_that_is_under_way_comes_after_it_and_has_its_own_timer(rig):
+    await rig.board.write("lamp", 1)
+    await rig.pass_time(6)
+    gate = hold(rig, 22)
+    off = asyncio.create_task(rig.board.write("lamp", 0))
+    await rig.until(gate.reached.is_set)
+    on = asyncio.create_task(rig.board.write("lamp", 0.5))
+    await asyncio.sleep(0.01)
+    gate.opened.set()
+    await asyncio.gather(off, on)
+    assert rig.sim.driven(22)[-2:] == [0, 0.5]
+    await rig.pass_time(9)
+    assert rig.level(22) == 0.5
+    await rig.pass_time(1)
+    await rig.until(lambda: rig.level(22) == 0)
+
+
+async def test_an_old_reading_that_comes_late_changes_nothing(rig):
+    old = await rig.board.read("tank")
+    await rig.pass_time(1)
+    rig.outside(27, False)
+    await rig.until(lambda: rig.memory.states("tank", "closed")[-1])
+    rig.board._control.noticed(rig.board._devices["tank"], old)
+    assert rig.board._devices["tank"].last.values == {"closed": True}
+
+
 async def test_a_timer_is_armed_before_the_effect_so_that_a_slow_one_is_still_cut(rig):
     gate = hold(rig, 17)
     writing = asyncio.create_task(rig.board.write("pump", True))

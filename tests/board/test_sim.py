@@ -81,7 +81,8 @@ async def test_a_welded_relay_is_noticed_when_it_is_switched_off():
         rig.sim.stick(17, True)
         with pytest.raises(ReadbackFailed, match="pump: off was written, but it shows on on"):
             await rig.board.write("pump", False)
-        assert rig.board.device("pump").fault
+        assert (await rig.board.read("pump")).values == {"on": True}
+        assert "off was written, but it shows on on" in rig.board.device("pump").fault
         rig.sim.stick(17, None)
         await rig.pass_time(1)
         await rig.until(lambda: rig.board.device("pump").fault == "")

@@ -213,7 +213,6 @@ class Control:
         except (EmergencyStopped, LimitRefused, StoreError):
             if output.switched is booked:
                 self._unbook(output, before)
-                await self._remember_if_possible(output)
             raise
         except DeviceError as error:
             output.doubt = True
