@@ -6,23 +6,27 @@ board checks those when it is built, and `Loaded.locate` gives its errors their 
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
+from zeroclawd import signing
 from zeroclawd.errors import ConfigError, KeyFileError
 from zeroclawd.frozen import dataclass
+from zeroclawd.schema import choices_of
+from zeroclawd.tool import Risk
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)?")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
-_SIZE = re.compile(r"(\d+)\s*(B|kB|KB|MB|GB)?")
+_SIZE = re.compile(r"([0-9]{1,18})\s*(B|kB|KB|MB|GB)?")
 _SIZES = {"B": 1, "kB": 1000, "KB": 1000, "MB": 1_000_000, "GB": 1_000_000_000, None: 1}
 
 RiskWord = Literal["low", "medium", "high"]
@@ -277,25 +281,53 @@ def load(path: Path | str) -> Loaded:
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise ConfigError("is not UTF-8", file=file, line=line) from error
+    except ValueError as error:
+        raise ConfigError(f"cannot be read: {error}", file=file) from error
     return parse(text, file)
 
 
 def parse(text: str, file: str = "<config>") -> Loaded:
     """Validate the text of a config file."""
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        place = re.search(r"\(at line (\d+), column \d+\)", str(error))
-        line = int(place[1]) if place else text.count("\n") + 1
-        raise ConfigError(f"is not valid TOML: {error}", file=file, line=line) from error
+    table = _toml(text, file)
     unlocated = Loaded(Config(), file, text)
     try:
         _refuse_unknown(table, Config, "")
+        _refuse_odd_numbers(table, "")
         config = _convert(_with_options(table))
         _check_references(config)
         return Loaded(config, file, text)
     except ConfigError as error:
         raise unlocated.locate(error) from None
+    except RecursionError:  # dotted keys nest without end
+        raise ConfigError("is nested too deeply", file=file) from None
+
+
+def _toml(text: str, file: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        place = re.search(r"\(at line (\d+), column \d+\)", str(error))
+        line = int(place[1]) if place else text.count("\n") + 1
+        raise ConfigError(f"is not valid TOML: {error}", file=file, line=line) from error
+    except RecursionError:
+        raise ConfigError("is nested too deeply", file=file) from None
+    except ValueError as error:  # a number with more digits than int() takes
+        raise ConfigError(f"is not valid TOML: {str(error).partition(';')[0]}", file=file) from error
+
+
+def _refuse_odd_numbers(value: Any, path: str) -> None:
+    """TOML's integers have 64 bits; it has `nan` and `inf` too, but every comparison with `nan` is false."""
+    match value:
+        case int() if not -(2**63) <= value < 2**63:
+            raise ConfigError("is too large a number", key=path)
+        case float() if not math.isfinite(value):
+            raise ConfigError(f"{value} is not a number to work with", key=path)
+        case dict():
+            for key, inner in value.items():
+                _refuse_odd_numbers(inner, f"{path}.{key}" if path else key)
+        case list():
+            for place, inner in enumerate(value):
+                _refuse_odd_numbers(inner, f"{path}[{place}]")
 
 
 def _convert(table: dict[str, Any]) -> Config:
@@ -303,15 +335,51 @@ def _convert(table: dict[str, Any]) -> Config:
         return msgspec.convert(table, Config, dec_hook=_decode)
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `")
-        raise ConfigError(reason.replace("`", "'"), key=_dotted(path.rstrip("`"), table)) from error
+        path = path.rstrip("`").removeprefix("$").lstrip(".")
+        raise ConfigError(_in_words(reason, path), key=_dotted(path, table)) from error
+
+
+_WORDS = {
+    "object": "a table",
+    "array": "a list",
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "datetime": "a date",
+}
+
+
+def _in_words(reason: str, path: str) -> str:
+    """msgspec's reason in the words of a config file; a wrong choice is answered with the choices."""
+    if wrong := re.fullmatch(r"Invalid enum value ['`]?(.*?)['`]?", reason, re.DOTALL):
+        known = [str(choice) for choice in choices_of(_type_at(path))]
+        return f"must be one of {', '.join(map(repr, known))}, not {wrong[1]!r}{_did_you_mean(wrong[1], known)}"
+    if missing := re.fullmatch(r"Object missing required field `(.+)`", reason):
+        return f"needs {missing[1]!r}"
+    if types := re.fullmatch(r"Expected `(.+)`, got `(.+)`", reason):
+        expected = [_WORDS.get(kind, kind) for kind in types[1].split(" | ") if kind != "null"]
+        return f"must be {' or '.join(expected)}, not {_WORDS.get(types[2], types[2])}"
+    return reason.replace("`", "'")
+
+
+def _type_at(path: str) -> Any:
+    """The declared type of the value at msgspec's path, in which `[...]` is any name in a table of tables."""
+    kind: Any = Config
+    for part in re.findall(r"\[[^\]]*\]|[^.\[\]]+", path):
+        if part.startswith("["):
+            kind = get_args(kind)[-1]
+        else:
+            section = next(inner for inner in (kind, *get_args(kind)) if _is_section(inner))
+            kind = next(field.type for field in msgspec.structs.fields(section) if field.name == part)
+    return kind
 
 
 def _dotted(path: str, table: Mapping[str, Any]) -> str:
-    """Turn msgspec's path into our dotted key: `$.devices[...].pin` names no device, so find the first that fails."""
-    keys = path.removeprefix("$").lstrip(".")
-    if "[...]" not in keys:
-        return keys
-    return _first_failing(keys, table) or keys.replace("[...]", "")
+    """Turn msgspec's path into our dotted key: `devices[...].pin` names no device, so find the first that fails."""
+    if "[...]" not in path:
+        return path
+    return _first_failing(path, table) or path.replace("[...]", "")
 
 
 _TABLES: dict[str, Any] = {
@@ -357,36 +425,57 @@ def duration(value: Any) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e10:
         return float(value)
     match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-    if not match:
-        raise ValueError(f"a duration is a number of seconds or text such as '30s' or '10m', not {value!r}")
+    if not match or float(match[1]) * _UNITS[match[2]] >= 1e10:
+        raise ValueError(f"a duration is a number of seconds or text such as '30s' or '10m', not {_quoted(value)}")
     return float(match[1]) * _UNITS[match[2]]
 
 
 def size(value: Any) -> int:
     """Bytes from a number or from text such as `"16MB"`; ValueError otherwise."""
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**18:
         return value
     match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
     if not match:
-        raise ValueError(f"a size is a number of bytes or text such as '64kB', not {value!r}")
+        raise ValueError(f"a size is a number of bytes or text such as '64kB', not {_quoted(value)}")
     return int(match[1]) * _SIZES[match[2]]
+
+
+def _quoted(value: Any) -> str:
+    return repr(value)[:80] if not isinstance(value, int) or abs(value) < 10**30 else "such a number"
 
 
 # Keys that do not exist
 
 
-_MISPLACED = {
-    ("channels.mqtt.*", "allowed_tools"): "tools are limited in [risk_profiles.<name>]: allowed_tools, excluded_tools",
-    ("channels.mqtt.*", "tools_allow"): "tools are limited in [risk_profiles.<name>]: allowed_tools",
-    ("channels.mqtt.*", "tools_deny"): "tools are limited in [risk_profiles.<name>]: excluded_tools",
-    ("channels.mqtt.*", "excluded_tools"): "tools are limited in [risk_profiles.<name>]: excluded_tools",
-    ("channels.mqtt.*", "password"): "a password is not written here: use password_file, password_env or "
-    "password_credential",
-    ("providers.*", "api_key"): "a key is not written here: use api_key_file, api_key_env or api_key_credential",
-    ("runtime_profiles.*", "tool_receipts"): "receipts are configured in [agent.tool_receipts]",
-    ("", "tool_receipts"): "receipts are configured in [agent.tool_receipts]",
-    ("", "agents"): "this daemon runs one agent: [agent]",
-}
+_TOOL_LISTS = "tools are limited in [risk_profiles.<name>]: allowed_tools, excluded_tools"
+_RECEIPTS = "receipts are configured in [agent.tool_receipts]"
+
+# Where (a table), what (a key), and the place that is meant.
+_MISPLACED = (
+    (r"channels(\..+)?", r"(allowed|excluded|denied)_tools|tools(_allow|_deny)?|tool_(allow|deny)list", _TOOL_LISTS),
+    (
+        r"channels\..+",
+        r"password|passwd",
+        "a password is not written here: use password_file, password_env or password_credential",
+    ),
+    (
+        r"providers\..+",
+        r"api_key|key|token",
+        "a key is not written here: use api_key_file, api_key_env or api_key_credential",
+    ),
+    (
+        r"operators\..+",
+        r"(private|secret|signing)_key|seed|hmac_key|key",
+        "a private key stays with its operator; here stands public_key, or hmac_key_file for a shared one",
+    ),
+    (
+        r"|agent|runtime_profiles\..+",
+        r"(allowed|excluded)_tools|auto_approve|always_ask|level|approval_timeout",
+        "what may run is decided in [risk_profiles.<name>]",
+    ),
+    (r"|runtime_profiles\..+|risk_profiles\..+", "tool_receipts", _RECEIPTS),
+    ("", "agents", "this daemon runs one agent: [agent]"),
+)
 
 
 def _refuse_unknown(table: Mapping[str, Any], kind: Any, at: str) -> None:
@@ -408,10 +497,12 @@ def _descend(value: Any, kind: Any, path: str) -> None:
         _refuse_unknown(value, inner, path)
         return
     for name, entry in value.items():
+        if not isinstance(entry, dict):
+            meant = _misplaced(path, name) or f"what stands here are tables: [{path}.<name>]"
+            raise ConfigError(f"there is no such key here; {meant}", key=f"{path}.{name}")
         if not _NAME.fullmatch(name):
             raise ConfigError(f"{name!r} is not a name (letters, digits, '-' and '_')", key=path)
-        if isinstance(entry, dict):
-            _refuse_unknown(entry, inner, f"{path}.{name}")
+        _refuse_unknown(entry, inner, f"{path}.{name}")
 
 
 def _is_section(kind: Any) -> bool:
@@ -419,14 +510,22 @@ def _is_section(kind: Any) -> bool:
 
 
 def _unknown(key: str, path: str, at: str, known: list[str]) -> ConfigError:
-    pattern = re.sub(r"^(channels\.mqtt|providers|runtime_profiles)\.[^.]+$", r"\1.*", at)
-    if (pattern, key) in _MISPLACED:
-        return ConfigError(f"there is no such key here; {_MISPLACED[pattern, key]}", key=path)
+    if meant := _misplaced(at, key):
+        return ConfigError(f"there is no such key here; {meant}", key=path)
+    guess = _did_you_mean(key, known) or f"; known here: {', '.join(sorted(known))}"
+    return ConfigError(f"unknown key{guess}", key=path)
+
+
+def _misplaced(at: str, key: str) -> str:
+    found = (meant for table, what, meant in _MISPLACED if re.fullmatch(table, at) and re.fullmatch(what, key))
+    return next(found, "")
+
+
+def _did_you_mean(given: str, known: list[str]) -> str:
     import difflib
 
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    guess = f"; did you mean '{near[0]}'?" if near else f"; known here: {', '.join(sorted(known))}"
-    return ConfigError(f"unknown key{guess}", key=path)
+    near = difflib.get_close_matches(given, known, n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _with_options(table: dict[str, Any]) -> dict[str, Any]:
@@ -437,8 +536,6 @@ def _with_options(table: dict[str, Any]) -> dict[str, Any]:
     common = {field.name for field in msgspec.structs.fields(DeviceConfig)} - {"options"}
     moved: dict[str, Any] = {}
     for name, entry in devices.items():
-        if not isinstance(entry, dict):
-            raise ConfigError("is a table: [devices.<name>]", key=f"devices.{name}")
         own = {key: value for key, value in entry.items() if key not in common}
         moved[name] = {key: value for key, value in entry.items() if key in common} | {"options": own}
     return {**table, "devices": moved}
@@ -452,27 +549,67 @@ def _check_references(config: Config) -> None:
         known = getattr(config, f"{where}_profiles")
         if profile not in known and profile != "default":
             raise ConfigError(f"there is no [{where}_profiles.{profile}]", key=f"agent.{where}_profile")
+    if not config.agent.providers:
+        raise ConfigError("needs at least one provider, such as 'intent'", key="agent.providers")
     for name in config.agent.providers:
         if name not in config.providers and name != "intent":
             raise ConfigError(f"there is no [providers.{name}]", key="agent.providers")
-    for check in (_check_risk, _check_runtime, _check_providers, _check_mqtt, _check_operators, _check_devices):
+    if not config.agent.state_dir:
+        raise ConfigError("is the folder of the daemon's own state and cannot be empty", key="agent.state_dir")
+    for check in (_check_risk, _check_least, _check_providers, _check_mqtt, _check_operators, _check_devices):
         check(config)
 
 
 def _check_risk(config: Config) -> None:
+    levels = ["read_only", "readonly", "supervised", "full"]
     for name, profile in config.risk_profiles.items():
-        if profile.level not in ("read_only", "readonly", "supervised", "full"):
+        key = f"risk_profiles.{name}"
+        if profile.level not in levels:
+            near = _did_you_mean(profile.level, levels)
             raise ConfigError(
-                f"level is 'read_only', 'supervised' or 'full', not {profile.level!r}",
-                key=f"risk_profiles.{name}.level",
+                f"level is 'read_only', 'supervised' or 'full', not {profile.level!r}{near}", key=f"{key}.level"
             )
+        for field in ("allowed_tools", "excluded_tools"):
+            for entry in getattr(profile, field):
+                if set("*?:") & set(entry):
+                    raise ConfigError(f"{entry!r}: names of tools are exact here", key=f"{key}.{field}")
 
 
-def _check_runtime(config: Config) -> None:
-    for name, profile in config.runtime_profiles.items():
-        for key in ("max_tool_iterations", "max_tool_result_chars", "max_parallel", "max_turns", "queue"):
-            if getattr(profile, key) < 1:
-                raise ConfigError("must be at least 1", key=f"runtime_profiles.{name}.{key}")
+# The least that each of these numbers may be; a time is more than nothing.
+_LEAST: dict[str, tuple[str, ...]] = {
+    "risk_profiles": ("approval_timeout",),
+    "runtime_profiles": (
+        *("max_tool_iterations", "max_tool_result_chars", "max_history_messages", "max_parallel", "max_turns", "queue"),
+        *("turn_timeout", "shell_timeout"),
+    ),
+    "providers": ("connect_timeout", "idle_timeout", "total_timeout", "max_tokens"),
+    "channels.mqtt": ("max_payload", "outbox_count", "outbox_size"),
+    "devices": ("quorum",),
+    "board": ("timeout",),
+    "ledger": ("max_size", "checkpoint_every", "checkpoint_interval"),
+}
+
+
+def _check_least(config: Config) -> None:
+    for section, names in _LEAST.items():
+        group: Any = config
+        for part in section.split("."):
+            group = getattr(group, part)
+        tables = (
+            {f"{section}.{name}": entry for name, entry in group.items()}
+            if isinstance(group, dict)
+            else {section: group}
+        )
+        for path, table in tables.items():
+            for name in names:
+                _check_one_least(getattr(table, name), f"{path}.{name}")
+
+
+def _check_one_least(value: int | float | None, key: str) -> None:
+    if isinstance(value, float) and value <= 0:
+        raise ConfigError("must be more than no time at all", key=key)
+    if isinstance(value, int) and value < 1:
+        raise ConfigError("must be at least 1", key=key)
 
 
 def _check_providers(config: Config) -> None:
@@ -482,26 +619,55 @@ def _check_providers(config: Config) -> None:
             raise ConfigError('an openai provider needs base_url = "http(s)://..."', key=f"{key}.base_url")
         if provider.kind == "openai" and not provider.model:
             raise ConfigError("an openai provider needs a model", key=f"{key}.model")
+        if provider.retries < 0:
+            raise ConfigError("cannot be less than 0", key=f"{key}.retries")
+        _check_one_source(provider, key, "api_key")
+
+
+def _check_one_source(table: ProviderConfig | MqttConfig, key: str, what: str) -> None:
+    given = [name for name in (f"{what}_file", f"{what}_env", f"{what}_credential") if getattr(table, name)]
+    if len(given) > 1:
+        raise ConfigError(f"{' and '.join(given)} are both given, and only one can hold it", key=f"{key}.{given[1]}")
 
 
 def _check_mqtt(config: Config) -> None:
     for alias, mqtt in config.channels.mqtt.items():
         key = f"channels.mqtt.{alias}"
-        for field, topic in (("base_topic", mqtt.base_topic), *(("groups", group) for group in mqtt.groups)):
-            if not topic or re.search(r"[+#\x00]", topic) or topic.startswith("/") or topic.endswith("/"):
-                raise ConfigError(
-                    f"{topic!r} cannot be part of a topic (no '+', '#', NUL, nor a slash at either end)",
-                    key=f"{key}.{field}",
-                )
-        if mqtt.node and not _NAME.fullmatch(mqtt.node):
-            raise ConfigError(f"{mqtt.node!r} is not a name (letters, digits, '-' and '_')", key=f"{key}.node")
+        _check_topics(mqtt, key)
+        if mqtt.node and (not _NAME.fullmatch(mqtt.node) or mqtt.node in ("all", "group")):
+            raise ConfigError(
+                f"{mqtt.node!r} is not a name (letters, digits, '-' and '_', and neither 'all' nor 'group')",
+                key=f"{key}.node",
+            )
         if mqtt.tls and bool(mqtt.tls.cert_file) != bool(mqtt.tls.key_file):
             raise ConfigError("cert_file and key_file come together", key=f"{key}.tls")
         if not 0 <= mqtt.port < 65536:
             raise ConfigError("a port is 1 to 65535", key=f"{key}.port")
+        # MQTT 5.0, sections 3.1.2.10 and 3.1.2.11.2: two and four bytes of seconds
+        for field, most in (("keepalive", 0xFFFF), ("session_expiry", 0xFFFFFFFF)):
+            if getattr(mqtt, field) > most:
+                raise ConfigError(f"cannot be more than {most} seconds", key=f"{key}.{field}")
+        _check_one_source(mqtt, key, "password")
+
+
+def _check_topics(mqtt: MqttConfig, key: str) -> None:
+    """MQTT 5.0, section 4.7: no wildcards and no NUL in a topic name, and `$` leads to the broker's own topics."""
+    topics = [
+        ("base_topic", mqtt.base_topic),
+        *(("reply_prefixes", prefix.rstrip("/")) for prefix in mqtt.reply_prefixes),
+    ]
+    for field, topic in (*topics, *(("groups", group) for group in mqtt.groups)):
+        slash = "/" if field == "groups" else r"^/|/$"
+        if not topic or topic.startswith("$") or re.search(rf"[+#\x00-\x1f\x7f-\x9f]|{slash}", topic):
+            raise ConfigError(
+                f"{topic!r} cannot be part of a topic (no '+', '#', '$', control character, nor a slash at either end)",
+                key=f"{key}.{field}",
+            )
 
 
 def _check_operators(config: Config) -> None:
+    groups = {group for device in config.devices.values() for group in device.groups}
+    owners: dict[bytes | str, str] = {}
     for name, operator in config.operators.items():
         key = f"operators.{name}"
         if bool(operator.public_key) == bool(operator.hmac_key_file):
@@ -509,17 +675,37 @@ def _check_operators(config: Config) -> None:
         for device in operator.devices:
             if device not in config.devices:
                 raise ConfigError(f"there is no device {device!r}", key=f"{key}.devices")
+        for group in operator.groups:
+            if group not in groups:
+                raise ConfigError(f"no device is in a group {group!r}", key=f"{key}.groups")
+        other = owners.setdefault(_identity(operator), name)
+        if other != name:
+            raise ConfigError(f"has the key of {other!r}, and one key is one person", key=key)
+
+
+def _identity(operator: OperatorConfig) -> bytes | str:
+    """What tells two people apart: the key itself, in whatever spelling, or the file that holds it."""
+    try:
+        return signing.unb64(operator.public_key) or operator.hmac_key_file
+    except ValueError:
+        return operator.public_key
 
 
 def _check_devices(config: Config) -> None:
     for name, device in config.devices.items():
-        if device.quorum < 1:
-            raise ConfigError("must be at least 1", key=f"devices.{name}.quorum")
-        if device.quorum > 1 and len(config.operators) < device.quorum:
+        able = [one for one in config.operators.values() if _may_decide(one, name, device)]
+        if 1 < device.quorum > len(able):
             raise ConfigError(
-                f"needs {device.quorum} different operators, and {len(config.operators)} are configured",
+                f"needs {device.quorum} different operators, and {len(able)} who may decide here are configured",
                 key=f"devices.{name}.quorum",
             )
+
+
+def _may_decide(operator: OperatorConfig, name: str, device: DeviceConfig) -> bool:
+    least = max(Risk.MEDIUM, Risk.parse(device.risk or "medium"))
+    everywhere = not operator.devices and not operator.groups
+    here = name in operator.devices or not set(operator.groups).isdisjoint(device.groups)
+    return Risk.parse(operator.may_approve) >= least and (everywhere or here)
 
 
 # Lines
@@ -527,29 +713,50 @@ def _check_devices(config: Config) -> None:
 
 def line_of(text: str, key: str) -> int:
     """The line (from 1) on which a dotted key or its table stands in TOML text; 0 if it cannot be told."""
-    if not key:
-        return 0
-    parts = key.split(".")
-    for cut in range(len(parts), 0, -1):
-        found = _find_line(text, parts[:cut])
-        if found:
-            return found
-    return 0
+    lines = _lines(text) if key else {}
+    parts = re.sub(r"\[\d*\]", "", key).split(".")
+    return next((lines[at] for cut in range(len(parts), 0, -1) if (at := ".".join(parts[:cut])) in lines), 0)
 
 
-def _find_line(text: str, parts: list[str]) -> int:
-    table: list[str] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        header = re.match(r"\s*\[\[?\s*([^\]#]+?)\s*\]\]?\s*(#.*)?$", line)
-        if header:
-            table = [part.strip().strip("\"'") for part in header[1].split(".")]
-            if table[: len(parts)] == parts:  # a table may be named by its children alone
-                return number
+def _lines(text: str) -> dict[str, int]:
+    """The line of every key and table; one that is named only by what it holds stands where that first does."""
+    named: dict[str, int] = {}
+    implied: dict[str, int] = {}
+    table: tuple[str, ...] = ()
+    for number, statement, keys in _statements(text):
+        paths = [path for path in _paths(keys) if path]
+        if statement.lstrip().startswith("["):
+            table = paths[-1]
+            paths = [table]
+        else:
+            paths = [(*table, *path) for path in paths]
+        for path in paths:
+            named.setdefault(".".join(path), number)
+            for cut in range(1, len(path)):
+                implied.setdefault(".".join(path[:cut]), number)
+    return implied | named
+
+
+def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Each header and each assignment with its first line: the fewest lines that are TOML by themselves."""
+    start, statement = 1, ""
+    for number, line in enumerate(text.split("\n"), 1):
+        statement += f"{line}\n"
+        try:
+            keys = tomllib.loads(statement)
+        except tomllib.TOMLDecodeError:
             continue
-        assigned = re.match(r"\s*([A-Za-z0-9_.\"'-]+)\s*=", line)
-        if assigned and table + [part.strip("\"'") for part in assigned[1].split(".")] == parts:
-            return number
-    return 0
+        yield start, statement, keys
+        start, statement = number + 1, ""
+
+
+def _paths(keys: Any, deepest: int = 16) -> Iterator[tuple[str, ...]]:
+    """The path of every key in a table and the tables in it, outer ones first; `[[x]]` counts as `[x]`."""
+    yield ()
+    inner = keys[-1] if isinstance(keys, list) and keys else keys
+    if isinstance(inner, dict) and deepest:
+        for key, value in inner.items():
+            yield from ((key, *path) for path in _paths(value, deepest - 1))
 
 
 # Secrets
@@ -583,7 +790,7 @@ def _read_secret(what: str, path: Path, *, warn_world: bool = False) -> str:
     try:
         text = path.read_text("utf-8").strip()
         open_to_all = warn_world and stat.S_IMODE(path.stat().st_mode) & 0o007
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise KeyFileError(
             f"{what}: {path} cannot be read: {reason}", hint="check the path and who may read it"
