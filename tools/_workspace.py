@@ -190,7 +190,7 @@ class Workspace:
             return "folder" if stat.S_ISDIR(mode) else "file"
 
     def walk(self, path: str, bounds: Bounds, depth: int = _DEEPEST) -> Iterator[Found]:
-        """Files and folders below a folder, by name, without following links and without what is in `.git`."""
+        """Files and folders below a folder, by name, without following links and without `.git`."""
         parts = self.parts(path)
         try:
             with self.folder(parts) as folder:

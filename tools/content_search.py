@@ -61,7 +61,10 @@ def _line(raw: bytes) -> str:
 def _texts(workspace: Workspace, path: str, include: str, bounds: Bounds, most: int) -> Iterator[tuple[str, bytes]]:
     """The text files in question, one after the other; what cannot be read, is too large or is binary is passed over."""
     if workspace.kind(path) == "file":
-        yield path, workspace.read(path, most)
+        text = workspace.read(path, most)
+        if is_binary(text):
+            raise ToolError(f"{path}: is a binary file")
+        yield path, text
         return
     total = 0
     for found in workspace.walk(path, bounds):
