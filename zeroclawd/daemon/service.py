@@ -65,6 +65,7 @@ class Service:
         self._notify = Notifier()
         self._ending = asyncio.Event()
         self._reason = "stopped"
+        self._code = 0
         self._reloads: asyncio.Queue[None] = asyncio.Queue(1)
         self.house = house or House(planned, SystemClock())
 
@@ -87,7 +88,7 @@ class Service:
         finally:
             await self.house.close(self._reason)
             await self.house.close_store(self._reason)
-        return 0
+        return self._code
 
     async def _serve(self, ready: Callable[[], None]) -> None:
         house = self.house
@@ -97,6 +98,7 @@ class Service:
                 group.create_task(self._notify.feed(house.stuck), name="watchdog"),
                 group.create_task(self._reload_when_asked(), name="reload"),
                 group.create_task(house.store.ledger.keep(), name="ledger"),
+                group.create_task(self._end_with_the_chip(), name="chip"),
             ]
             channels = [group.create_task(channel.run(house), name=channel.name) for channel in house.channels]
             await house.report_unknown()
@@ -110,6 +112,12 @@ class Service:
             await house.close(self._reason)
             for task in (*channels, *workers):
                 task.cancel()
+
+    async def _end_with_the_chip(self) -> None:
+        """A GPIO chip that disappears cannot be had back by this process: end, and be started again."""
+        await self.house.board.wait_lost()
+        self._code = 1
+        self.end("the GPIO chip has disappeared")
 
     def _say_ready(self) -> None:
         # What start-up made stays for good: keeping it out of later collections saves a board memory and time.
