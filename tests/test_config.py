@@ -525,6 +525,32 @@ def test_the_profiles_in_effect_are_those_that_the_agent_names() -> None:
     assert parsed(text).risk.level == "read_only"
 
 
+# What holds where nothing is written
+
+
+def test_an_approval_times_out_after_120_seconds_unless_configured() -> None:
+    assert parsed("").risk.approval_timeout == 120.0
+    assert parsed('[risk_profiles.default]\napproval_timeout = "5m"').risk.approval_timeout == 300.0
+
+
+def test_the_sender_of_a_command_may_not_approve_it_unless_configured() -> None:
+    assert not parsed("").risk.sender_may_approve
+
+
+def test_receipts_are_configured_in_the_agent_and_only_there() -> None:
+    receipts = parsed("").agent.tool_receipts
+    assert (receipts.enabled, receipts.show_in_response, receipts.inject_system_prompt) == (True, False, True)
+    written = "[agent.tool_receipts]\nenabled = false\nshow_in_response = true\ninject_system_prompt = false\n"
+    receipts = parsed(written).agent.tool_receipts
+    assert (receipts.enabled, receipts.show_in_response, receipts.inject_system_prompt) == (False, True, False)
+    for elsewhere in ("tool_receipts", "runtime_profiles.a.tool_receipts", "risk_profiles.a.tool_receipts"):
+        assert "[agent.tool_receipts]" in told(f"[{elsewhere}]\nenabled = true")[2]
+
+
+def test_an_unsigned_decision_lifts_nothing_unless_configured() -> None:
+    assert parsed("[channels.mqtt.home]").channels.mqtt["home"].allow_unsigned == "none"
+
+
 # Keys in the wrong place
 
 

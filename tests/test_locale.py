@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -318,6 +319,22 @@ def test_every_shipped_text_is_there_and_complete(language: str, caplog: pytest.
             assert told.strip()
             assert told != name
     assert not caplog.records
+
+
+OVERCLAIMS = re.compile(
+    r"approv|proof|prov(e|ing)\b|guarant|certif|true\b|truth|trust|durab|承認|証明|保証|真実", re.IGNORECASE
+)
+RECEIPT = re.compile(r"receipt|レシート|受領", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_text_of_ours_takes_a_receipt_for_an_approval_or_a_proof_of_truth(language: str) -> None:
+    texts = Texts(language)
+    found = [texts(name) for file in FILES for name in catalogue(LOCALES / language / file) if "receipt" in name]
+    sentences = [one for text in found for one in re.split(r"[.。;\n]", text) if RECEIPT.search(one)]
+    assert sentences
+    for sentence in sentences:
+        assert not OVERCLAIMS.search(sentence) or re.search(r"\b(no|not|never)\b|ない|ません", sentence), sentence
 
 
 def test_english_is_shipped() -> None:
