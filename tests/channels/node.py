@@ -91,6 +91,7 @@ class NotingHost:
         return self.engaged
 
     def status(self) -> Mapping[str, Any]:
+        self.news.set()
         return {"version": "test", "emergency_stop": self.engaged}
 
     def devices(self) -> tuple[DeviceInfo, ...]:
@@ -131,15 +132,18 @@ class Node:
         return [row for row in rows(self.folder / "zeroclawd.db") if not kind or row.kind == kind]
 
     async def until_healthy(self, state: str = "ok") -> None:
-        async with asyncio.timeout(PATIENCE):
-            while self.channel.health().state != state:
-                await asyncio.sleep(0.02)
+        """Every change of the link asks the host for its status, which wakes us."""
+        await self.host.until(lambda: self.channel.health().state == state)
 
     async def row(self, condition: Callable[[Row], bool]) -> Row:
-        """A row of the ledger; those without a sync are there a moment later."""
-        async with asyncio.timeout(PATIENCE):
-            while not (found := [row for row in self.ledger() if condition(row)]):
-                await asyncio.sleep(0.02)
+        """A row of the ledger, now or after the next change of the status."""
+        found: list[Row] = []
+
+        def there() -> bool:
+            found[:] = [row for row in self.ledger() if condition(row)]
+            return bool(found)
+
+        await self.host.until(there)
         return found[-1]
 
 

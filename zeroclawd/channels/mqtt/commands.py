@@ -52,8 +52,10 @@ class Commands:
         command: Command | None = None
         try:
             wanted, command = self._read(delivery, heard)
-            command = self._with_id(command, wanted, delivery)
             sender = self._admit(command, heard)
+            if wanted is not None:
+                self._admit_set(wanted)
+            command = self._with_id(command, delivery)
         except RefusedMessage as error:
             await self._refuse(error, self._address(delivery, command.reply_to if command else ""))
             return
@@ -70,10 +72,8 @@ class Commands:
         plain_text = self._parts.config.plain_text
         return None, envelope.command(delivery.payload, packet, limit=limit, plain_text=plain_text)
 
-    def _with_id(self, command: Command, wanted: DeviceSet | None, delivery: Delivery) -> Command:
+    def _with_id(self, command: Command, delivery: Delivery) -> Command:
         """Give an id to what came without one, unless it may be a packet that was acted on before."""
-        if wanted is not None:
-            self._admit_set(wanted)
         if command.id:
             return command
         packet = (delivery.mid, hashlib.sha256(delivery.payload).digest())
