@@ -28,7 +28,7 @@ class ReceiptScope:
     key: bytes = field(repr=False)
     scope_id: str
     issued: dict[str, Receipt] = field(default_factory=dict)
-    bound: int = 10_000
+    bound: int = 256
 
     @classmethod
     def derive(cls, device_key: bytes, scope_id: str) -> ReceiptScope:
