@@ -12,9 +12,9 @@ from zeroclawd.tool import Output, Value
 def report(reading: Reading) -> Output:
     """One line with value, unit, age and how it was got, and one line for each thing to doubt."""
     age = max(0.0, uptime() - reading.taken_mono)
-    values = ", ".join(f"{name} {say(value, reading.units.get(name, ''))}" for name, value in reading.values.items())
-    how = ", ".join(filter(None, (reading.how, "simulated" if reading.simulated else "")))
-    line = f"{reading.device}: {values or 'no value'} ({age:.1f} s old; {how})"
+    values = ", ".join(f"{name}={say(value, reading.units.get(name, ''))}" for name, value in reading.values.items())
+    how = "; ".join(filter(None, (f"{age:.1f} s old", reading.how, "simulated" if reading.simulated else "")))
+    line = f"{reading.device}: {values or 'no value'} ({how})"
     return Output("\n".join((line, *(f"warning: {text}" for text in reading.warnings))), data(reading, age))
 
 
@@ -32,10 +32,10 @@ def data(reading: Reading, age: float) -> dict[str, Any]:
     }
 
 
-def say(value: Value, unit: str) -> str:
-    """A value as people write it: on and off for switches, at most six significant digits, the unit after a space."""
+def say(value: Value, unit: str = "") -> str:
+    """A value in words: true and false as a model writes them, six significant digits, the unit after a space."""
     if isinstance(value, bool):
-        return "on" if value else "off"
+        return str(value).lower()
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
     return f"{text} {unit}" if unit else text
 

@@ -1,5 +1,7 @@
 """Tells what the board itself is and how it fares."""
 
+from zeroclawd_tools._readings import say
+
 from zeroclawd.interfaces import Board
 from zeroclawd.tool import Effect, Output, Risk, tool
 
@@ -8,4 +10,4 @@ from zeroclawd.tool import Effect, Output, Risk, tool
 async def board_info(board: Board) -> Output:
     """One line for each fact that the board knows of itself: model, temperature, uptime and the like."""
     facts = dict(board.about())
-    return Output("\n".join(f"{name}: {value}" for name, value in facts.items()), facts)
+    return Output("\n".join(f"{name}: {say(value)}" for name, value in facts.items() if value != ""), facts)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from zeroclawd.board.board import DeviceBoard
+from zeroclawd.board.sim import SimHardware
 from zeroclawd.catalog import Catalog
-from zeroclawd.interfaces import Board
+from zeroclawd.config import parse
+from zeroclawd.interfaces import Board, Reading
 from zeroclawd.locale import Texts
 from zeroclawd.tool import Assessment, Output, ToolContext, ToolLimits
 
@@ -55,3 +59,80 @@ def assess() -> Callable[..., Assessment]:
         return CATALOG.tools[name].assess(CATALOG.tools[name].check(arguments))
 
     return judge
+
+
+# A board
+
+
+class Host:
+    """What a board needs from the house, in memory."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, str] = {}
+
+    async def remember(self, key: str, value: str) -> None:
+        self.kept[key] = value
+
+    async def recall(self, key: str) -> str | None:
+        return self.kept.get(key)
+
+    async def record(self, kind: str, device: str, note: str) -> None:
+        """The board's own tests look at the rows."""
+
+    def changed(self, reading: Reading) -> None:
+        """The board's own tests look at the changes."""
+
+
+class KernelClock:
+    def wall(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def synced(self) -> bool:
+        return True
+
+
+DEVICES = """
+[board]
+kind = "sim"
+
+[devices.pump]
+kind = "relay"
+description = "water pump"
+pin = 17
+active_low = true
+safe_state = "off"
+max_on = "10m"
+risk = "high"
+
+[devices.lamp]
+kind = "led"
+pin = 18
+
+[devices.greenhouse]
+kind = "bme280"
+bus = 1
+address = 0x76
+
+[devices.door]
+kind = "contact"
+pin = 22
+"""
+
+
+@pytest.fixture
+async def board() -> AsyncIterator[DeviceBoard]:
+    """The sim board with a relay, a lamp, a sensor and a contact."""
+    made = DeviceBoard(parse(DEVICES).config, Host(), KernelClock())
+    await made.start()
+    yield made
+    await made.stop("the test is over")
+
+
+@pytest.fixture
+def sim(board: DeviceBoard) -> SimHardware:
+    """The wires and chips of that board."""
+    assert isinstance(board.hardware, SimHardware)
+    return board.hardware
