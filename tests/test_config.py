@@ -350,6 +350,12 @@ def test_a_bad_size_is_refused(given: Any) -> None:
         size(given)
 
 
+def test_a_number_that_python_would_not_even_print_is_refused() -> None:
+    for read in (duration, size):
+        with pytest.raises(ValueError, match="not such a number"):
+            read(10**5000)
+
+
 def test_a_bad_duration_in_a_file_is_told_with_its_place() -> None:
     line, key, reason = told('[risk_profiles.a]\nlevel = "full"\napproval_timeout = "2 minutes"\n')
     assert (line, key) == (3, "risk_profiles.a.approval_timeout")

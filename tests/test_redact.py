@@ -177,6 +177,7 @@ def test_a_known_value_is_hidden_wherever_it_stands() -> None:
 def test_of_overlapping_values_nothing_remains() -> None:
     known = Redactor.of(["abcdefgh", "efghijkl", "cdefgh"])
     assert known.text("-abcdefghijkl-") == f"-{HIDDEN}-"
+    assert Redactor.of(["abcdefghij", "bcdefg"]).text("-abcdefghij-") == f"-{HIDDEN}-"
     assert known.text("-abcdefgh efghijkl-") == f"-{HIDDEN} {HIDDEN}-"
     assert Redactor.of(["ababab"]).text("-abababab-") == f"-{HIDDEN}-"
     assert Redactor.of(["hidden"]).text("well hidden") == f"well {HIDDEN}"
