@@ -14,31 +14,24 @@ from typing import Any, Self
 
 import msgspec
 
-from zeroclawd import signing
-from zeroclawd.channels.mqtt import envelope
+from zeroclawd.channels.mqtt import documents, envelope
 from zeroclawd.channels.mqtt.channel import options
+from zeroclawd.channels.mqtt.documents import Signature
 from zeroclawd.channels.mqtt.link import Delivery, Link
 from zeroclawd.channels.mqtt.topics import Topics, node_of
 from zeroclawd.config import MqttConfig
 from zeroclawd.errors import ChannelError
 from zeroclawd.frozen import dataclass
-from zeroclawd.interfaces import Parcel
+from zeroclawd.interfaces import Health, Parcel
 from zeroclawd.messages import Stage, Verdict
-from zeroclawd.signing import Signer
 from zeroclawd.tool import Value
+
+__all__ = ["Client", "Seen", "Signature", "questions", "replies", "states"]
 
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 15.0
 ATTEMPTS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """Who signs, and with what."""
-
-    operator: str
-    signer: Signer
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +46,22 @@ class Seen:
 
 
 class Client:
-    """A short-lived connection of a person: `async with Client(config, listen=...)`; ChannelError if it cannot connect."""
+    """A short-lived connection of a person: `async with Client(config, listen=...)`; ChannelError if it cannot connect.
+
+    It connects again when the connection is lost; `on_change` is told of each change of its health.
+    """
 
     def __init__(
-        self, config: MqttConfig, *, listen: Sequence[str] = (), wall: Callable[[], float] = time.time
+        self,
+        config: MqttConfig,
+        *,
+        listen: Sequence[str] = (),
+        wall: Callable[[], float] = time.time,
+        on_change: Callable[[Health], None] = lambda _health: None,
     ) -> None:
         self.base = config.base_topic
         self._wall = wall
+        self._on_change = on_change
         # Any node will do to make the link's options: a person's client listens only where it is told.
         made = options("client", config, Topics(config.base_topic, "client"), first_wait=0.2)
         name = f"zeroclawd-cli-{secrets.token_hex(6)}"
@@ -75,9 +77,11 @@ class Client:
             self._receive,
             name="client",
             log=log,
+            on_change=lambda: self._on_change(self._link.health()),
         )
         self._task: asyncio.Task[None] | None = None
         self._listeners: set[asyncio.Queue[Seen]] = set()
+        self._retained: dict[tuple[str, str], Seen] = {}
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._link.run(), name="client link")
@@ -108,12 +112,23 @@ class Client:
         self._link.ack(delivery)
         node, rest = node_of(self.base, delivery.topic)
         seen = Seen(node, rest, _document(delivery.payload), delivery.payload, delivery.retain)
+        self._keep(seen)
         for listener in self._listeners:
             listener.put_nowait(seen)
+
+    def _keep(self, seen: Seen) -> None:
+        """What is retained may come before anybody listens here: every listener is told it first."""
+        key = (seen.node, seen.rest)
+        if not seen.payload:
+            self._retained.pop(key, None)
+        elif seen.retained or key in self._retained:
+            self._retained[key] = seen
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[asyncio.Queue[Seen]]:
         queue: asyncio.Queue[Seen] = asyncio.Queue()
+        for seen in self._retained.values():
+            queue.put_nowait(seen)
         self._listeners.add(queue)
         try:
             yield queue
@@ -146,35 +161,28 @@ class Client:
         """Send a command and yield its replies up to the last; needs `listen=replies(node)`."""
         command = self._command(text, session, ttl, tools, command_id)
         with self._listening() as queue:
-            await self.publish(node, "command", _signed_command(node, command, by))
+            await self.publish(node, "command", documents.signed_command(node, command, by))
             async for document in _replies(queue, str(command["id"])):
                 yield document
 
     async def post(self, node: str, text: str, *, session: str = "", by: Signature | None = None) -> str:
         """Send a command without waiting for replies; returns its id."""
         command = self._command(text, session, None, None, "")
-        await self.publish(node, "command", _signed_command(node, command, by))
+        await self.publish(node, "command", documents.signed_command(node, command, by))
         return str(command["id"])
 
     def _command(
         self, text: str, session: str, ttl: float | None, tools: Sequence[str] | None, command_id: str
     ) -> dict[str, Any]:
-        return {
-            "v": envelope.VERSION,
-            "id": command_id or secrets.token_hex(8),
-            "text": text,
-            "ts": envelope.rfc3339(self._wall()),
-            **({"session": session} if session else {}),
-            **({"ttl": ttl} if ttl is not None else {}),
-            **({"tools": list(tools)} if tools is not None else {}),
-        }
+        given = command_id or secrets.token_hex(8)
+        return documents.command(given, text, self._wall(), session=session, ttl=ttl, tools=tools)
 
     async def set(
         self, node: str, device: str, value: Value, *, by: Signature | None = None
     ) -> AsyncIterator[Mapping[str, Any]]:
         """Set a device without a model and yield the replies; needs `listen=replies(node)`."""
         command = self._command(envelope.set_text(device, value), "", None, None, "")
-        signed = {**_signed_command(node, command, by), "value": value}
+        signed = {**documents.signed_command(node, command, by), "value": value}
         signed.pop("text")
         with self._listening() as queue:
             await self.publish(node, f"device/{device}/set", signed)
@@ -183,7 +191,7 @@ class Client:
 
     async def cancel(self, node: str, command_id: str) -> None:
         """Ask for the end of a command."""
-        await self.publish(node, "cancel", {"v": envelope.VERSION, "id": command_id})
+        await self.publish(node, "cancel", documents.cancel(command_id))
 
     # Questions
 
@@ -197,20 +205,8 @@ class Client:
         grant: Mapping[str, Any] | None = None,
     ) -> None:
         """Answer a question as it was published; `grant` is `{"match": "exact"|"device", "ttl": seconds}` for `always`."""
-        decision: dict[str, Any] = {
-            "v": envelope.VERSION,
-            "request_id": question["request_id"],
-            "nonce": question["nonce"],
-            "verdict": verdict.value,
-            "arguments_digest": question["arguments_digest"],
-            "ts": envelope.rfc3339(self._wall()),
-            **({"operator": by.operator} if by else {}),
-            **({"replacement": replacement} if replacement is not None else {}),
-            **({"grant": dict(grant)} if grant is not None else {}),
-        }
-        if by is not None:
-            decision["sig"] = by.signer.sign(signing.DECISION, signing.decision_fields(decision))
-        await self.publish(str(question["node"]), "approval/decision", decision)
+        answer = documents.decision(question, verdict, by, self._wall(), replacement=replacement, grant=grant)
+        await self.publish(str(question["node"]), "approval/decision", answer)
 
     async def answer(
         self, question: Mapping[str, Any], verdict: Verdict, by: Signature | None, **more: Any
@@ -221,27 +217,19 @@ class Client:
             while True:
                 seen = await queue.get()
                 said = seen.document
-                if said.get("event") == "answer" and said.get("request_id") == question["request_id"]:
+                ours = said.get("request_id") == question["request_id"] and said.get("event") == "answer"
+                if ours and (by is None or said.get("operator") == by.operator):
                     return said
 
     # Emergency stop
 
-    async def engage(self, node: str, reason: str = "") -> None:
-        """Engage the emergency stop."""
-        await self.publish(node, "estop", {"v": envelope.VERSION, "action": "engage", "reason": reason})
+    async def engage(self, node: str, reason: str = "", *, command_id: str = "") -> None:
+        """Engage the emergency stop; with an id there is a reply."""
+        await self.publish(node, "estop", documents.engage(reason, command_id))
 
     async def release(self, node: str, boot_id: str, by: Signature, *, command_id: str = "") -> None:
         """Release the emergency stop of the run that `boot_id` in the node's status names."""
-        release: dict[str, Any] = {
-            "v": envelope.VERSION,
-            "action": "release",
-            "operator": by.operator,
-            "ts": envelope.rfc3339(self._wall()),
-            "boot_id": boot_id,
-            **({"id": command_id} if command_id else {}),
-        }
-        release["sig"] = by.signer.sign(signing.RELEASE, signing.release_fields(node, release))
-        await self.publish(node, "estop", release)
+        await self.publish(node, "estop", documents.release(node, boot_id, by, self._wall(), command_id))
 
 
 def replies(node: str) -> tuple[str, ...]:
@@ -266,13 +254,6 @@ async def _replies(queue: asyncio.Queue[Seen], command_id: str) -> AsyncIterator
             yield document
             if document.get("stage") in (Stage.FINAL, Stage.ERROR):
                 return
-
-
-def _signed_command(node: str, command: Mapping[str, Any], by: Signature | None) -> dict[str, Any]:
-    if by is None:
-        return dict(command)
-    signed = {**command, "sender": by.operator}
-    return {**signed, "sig": by.signer.sign(signing.COMMAND, signing.command_fields(node, signed))}
 
 
 def _document(payload: bytes) -> Mapping[str, Any]:

@@ -6,11 +6,13 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from zeroclawd.channels.mqtt.documents import VERSION as VERSION
+from zeroclawd.channels.mqtt.documents import rfc3339 as rfc3339
 from zeroclawd.errors import RefusedMessage
 from zeroclawd.frozen import dataclass
 from zeroclawd.messages import Verdict
@@ -18,7 +20,6 @@ from zeroclawd.redact import clean, plain
 from zeroclawd.schema import canonical
 from zeroclawd.tool import Value
 
-VERSION = 1
 ID_LENGTH = 128
 _ID = re.compile(r"[A-Za-z0-9._:@=~-]{1,128}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@ -]{0,127}")
@@ -399,12 +400,3 @@ def _parsed(text: str) -> float | None:
         return moment.timestamp() if moment.tzinfo else None
     except (ValueError, OverflowError):
         return None
-
-
-def rfc3339(moment: float) -> str:
-    """Unix seconds as UTC text; what no calendar holds becomes the epoch."""
-    try:
-        stamp = datetime.fromtimestamp(moment, UTC)
-    except (ValueError, OverflowError, OSError):
-        stamp = datetime.fromtimestamp(0, UTC)
-    return stamp.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -11,8 +11,6 @@ import collections
 import contextlib
 import logging
 import random
-import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -26,11 +24,11 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from zeroclawd.channels.mqtt import wording
 from zeroclawd.config import TlsConfig
-from zeroclawd.errors import ChannelError, KeyFileError, ZeroclawdError
+from zeroclawd.errors import ChannelError
 from zeroclawd.frozen import dataclass
 from zeroclawd.interfaces import Health, Parcel
-from zeroclawd.redact import plain
 
 # paho's Properties is a bag of attributes without types.
 _properties: Callable[[int], Any] = Properties
@@ -38,7 +36,6 @@ _properties: Callable[[int], Any] = Properties
 V5: Final = MQTTProtocolVersion.MQTTv5
 V311: Final = MQTTProtocolVersion.MQTTv311
 
-CONNECT_SECONDS = 10.0
 GRANT_SECONDS = 30.0
 ACKNOWLEDGE_SECONDS = 60.0
 GOODBYE_SECONDS = 2.0
@@ -47,9 +44,7 @@ RECEIVE_MAXIMUM = 64
 CROSSING_BOUND = 1024
 WINDOW = 16
 
-BAD_LOGIN = frozenset({0x86, 0x87})
 TAKEN_OVER = 0x8E
-UNSUPPORTED_PROTOCOL = 0x84
 
 
 class PublishRefused(ChannelError):
@@ -211,7 +206,7 @@ class _Connection(mqtt.Client):
         self.slots = asyncio.Semaphore(WINDOW)
         self.limits = _Limits()
         self.suppress_exceptions = True
-        self.connect_timeout = CONNECT_SECONDS
+        self.connect_timeout = wording.CONNECT_SECONDS
         # Functions and not bound methods: paho hands the client in, and no reference cycle keeps its sockets open.
         self.on_connect = _on_connect
         self.on_subscribe = _on_subscribe
@@ -228,7 +223,7 @@ class _Connection(mqtt.Client):
             self._prepare()
             result = self._work()
         except Exception as error:
-            self.end = _End(explain(error, self.options))
+            self.end = _End(wording.explain(error, self.options))
             _close(self)
         self.crossing.put(_Ended(self, self._final()))
         return result
@@ -238,7 +233,7 @@ class _Connection(mqtt.Client):
         if options.username:
             self.username_pw_set(options.username, options.password() or None)
         if options.tls:
-            self.tls_set_context(_tls_context(options.tls))
+            self.tls_set_context(wording.tls_context(options.tls))
         if options.presence:
             self.will_set(options.presence.topic, options.presence.offline, qos=1, retain=True)
 
@@ -264,12 +259,7 @@ class _Connection(mqtt.Client):
         if self.end.text:
             return self.end
         if not self.opened:
-            why = f" ({plain(self.last_error, 120)})" if self.last_error else ""
-            where = f"{self.options.host}:{self.options.port}"
-            return _End(
-                f"{where} closed the connection without an answer{why}; is it an MQTT broker, and does the port want TLS?",
-                other_protocol=not self.last_error,
-            )
+            return _End(wording.silent(self.options, self.last_error), other_protocol=not self.last_error)
         return _End("the connection to the broker was lost")
 
     def ask_for(self, filters: tuple[str, ...]) -> None:
@@ -300,46 +290,6 @@ def _connect_properties(options: Options) -> Any:
     properties.ReceiveMaximum = RECEIVE_MAXIMUM
     properties.MaximumPacketSize = options.max_packet
     return properties
-
-
-def _tls_context(tls: TlsConfig) -> ssl.SSLContext:
-    """Certificates and hostname are always checked, TLS 1.2 at least; KeyFileError names the file that fails."""
-    try:
-        context = ssl.create_default_context(cafile=tls.ca_file or None)
-    except OSError as error:
-        raise KeyFileError(f"tls.ca_file: {tls.ca_file}: {_os_reason(error)}") from None
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if tls.cert_file:
-        try:
-            context.load_cert_chain(tls.cert_file, tls.key_file)
-        except OSError as error:
-            raise KeyFileError(f"tls.cert_file: {tls.cert_file} with {tls.key_file}: {_os_reason(error)}") from None
-    return context
-
-
-def _os_reason(error: OSError) -> str:
-    return (error.reason if isinstance(error, ssl.SSLError) else error.strerror) or str(error)
-
-
-def explain(error: Exception, options: Options) -> str:
-    """One sentence for the operator: what failed, where, and what to look at."""
-    where = f"{options.host}:{options.port}"
-    match error:
-        case ZeroclawdError():
-            return f"{error.text}{f' ({error.hint})' if error.hint else ''}"
-        case socket.gaierror():
-            return f"the name {options.host} cannot be resolved: {error.strerror}"
-        case ssl.SSLCertVerificationError():
-            return f"the certificate of {where} is not accepted: {error.verify_message}"
-        case ssl.SSLError():
-            return f"TLS with {where} failed: {error.reason or error}; does this port speak TLS?"
-        case TimeoutError():
-            return f"no answer from {where} within {CONNECT_SECONDS:.0f} seconds"
-        case ConnectionRefusedError():
-            return f"nothing listens at {where} (connection refused)"
-        case OSError():
-            return f"{where} cannot be reached: {error.strerror or error}"
-    return f"the connection to {where} failed: {type(error).__name__}: {plain(str(error))}"
 
 
 # paho's callbacks: they run in its thread, read what they are given and put it into the crossing
@@ -408,7 +358,7 @@ def _on_disconnect(
         text = f"another client connects with the id {connection.options.client_id!r} and took this session over"
         connection.end = _End(f"{text}; give each node its own client_id")
     elif from_broker:
-        connection.end = _End(f"the broker ended the connection: {_worded(reason, properties)}")
+        connection.end = _End(f"the broker ended the connection: {wording.worded(reason, properties)}")
     elif connection.opened and reason.getName() == "Keep alive timeout":
         connection.end = _End("the broker has not answered for a whole keepalive, so the connection counts as lost")
     elif connection.opened and reason.getName() == "Protocol error":
@@ -425,21 +375,11 @@ def _ours(client: mqtt.Client) -> _Connection:
     return client
 
 
-def _worded(reason: ReasonCode, properties: Properties | None) -> str:
-    said = getattr(properties, "ReasonString", "")
-    return f"{reason}{f': {plain(said, 120)}' if said else ''}"
-
-
 def _refusal(connection: _Connection, reason: ReasonCode, properties: Properties | None) -> _End:
-    if reason.value == UNSUPPORTED_PROTOCOL:
+    if reason.value == wording.UNSUPPORTED_PROTOCOL:
         spoken = "5" if connection.protocol == V5 else "3.1.1"
         return _End(f"the broker does not speak MQTT {spoken}", other_protocol=True, at_once=connection.protocol == V5)
-    if reason.value in BAD_LOGIN:
-        user = connection.options.username or "(none)"
-        return _End(
-            f"the broker refuses the login of user {user}: {_worded(reason, properties)}; check name and password"
-        )
-    return _End(f"the broker refuses the connection: {_worded(reason, properties)}")
+    return _End(wording.refusal(connection.options, reason, properties))
 
 
 def _limits(properties: Properties | None) -> _Limits:
