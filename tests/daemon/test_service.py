@@ -5,131 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.broker import Mosquitto, mosquitto
+from tests.process import CONFIG, Daemon
 from zeroclawd.channels.mqtt.client import Client, Signature, questions, replies, states
 from zeroclawd.config import MqttConfig
 from zeroclawd.messages import Verdict
-from zeroclawd.signing import Keypair
-from zeroclawd.store.rows import rows
 from zeroclawd.store.verify import verify
 
 pytestmark = pytest.mark.broker
-
-CONFIG = """\
-[agent]
-name = "test"
-state_dir = "{state}"
-
-[risk_profiles.default]
-always_ask = ["pump"]
-auto_approve = ["lamp"]
-
-[channels.mqtt.home]
-host = "127.0.0.1"
-port = {port}
-node = "n1"
-
-[operators.alice]
-public_key = "{alice}"
-may_approve = "high"
-
-[board]
-kind = "sim"
-
-[devices.pump]
-kind = "relay"
-pin = 17
-risk = "high"
-max_on = "10m"
-
-[devices.lamp]
-kind = "relay"
-pin = 22
-"""
-
-
-class Daemon:
-    def __init__(self, folder: Path, port: int) -> None:
-        self.folder = folder
-        self.alice = Keypair.generate()
-        self.config = folder / "config.toml"
-        self.state = folder / "state"
-        self.port = port
-        self.write(CONFIG)
-        self.process: subprocess.Popen[bytes] | None = None
-        self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.notify.bind(str(folder / "notify"))
-        self.notify.settimeout(30)
-
-    def write(self, text: str) -> None:
-        self.config.write_text(text.format(state=self.state, port=self.port, alice=self.alice.public), "utf-8")
-
-    def start(self, **environ: str) -> None:
-        log = (self.folder / "daemon.log").open("ab")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "zeroclawd", "run", "--config", str(self.config)],
-            env={**os.environ, "NOTIFY_SOCKET": str(self.folder / "notify"), **environ},
-            stdout=log,
-            stderr=log,
-        )
-        log.close()
-        self.until("READY=1")
-
-    def until(self, wanted: str) -> str:
-        """The next datagram that says this."""
-        while True:
-            said = self.notify.recv(4096).decode()
-            if wanted in said:
-                return said
-
-    def end(self, number: int = signal.SIGTERM) -> int:
-        assert self.process is not None
-        self.process.send_signal(number)
-        code = self.process.wait(30)
-        self.process = None
-        return code
-
-    def until_logged(self, text: str) -> None:
-        for _ in range(1_500):
-            if text in self.log:
-                return
-            time.sleep(0.02)
-        raise AssertionError(self.log)
-
-    @property
-    def log(self) -> str:
-        return (self.folder / "daemon.log").read_text("utf-8")
-
-    def rows(self, **where: Any) -> list[Any]:
-        return rows(self.state / "zeroclawd.db", **where)
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Mosquitto]:
-    with mosquitto(tmp_path / "broker") as running:
-        yield running
-
-
-@pytest.fixture
-def daemon(tmp_path: Path, broker: Mosquitto) -> Iterator[Daemon]:
-    made = Daemon(tmp_path, broker.port)
-    yield made
-    if made.process is not None:
-        made.end(signal.SIGKILL)
-    made.notify.close()
 
 
 @contextlib.asynccontextmanager
