@@ -146,6 +146,9 @@ class _End:
     malformed: bool = False
 
 
+_LOST = _End("the connection to the broker was lost")
+_CLASH = "the broker keeps closing the connection soon after it was made; does another client use the id {!r}?"
+
 _Event = _Opened | _Granted | _Acked | _Ended | Delivery
 
 
@@ -260,7 +263,7 @@ class _Connection(mqtt.Client):
             return self.end
         if not self.opened:
             return _End(wording.silent(self.options, self.last_error), other_protocol=not self.last_error)
-        return _End("the connection to the broker was lost")
+        return _LOST
 
     def ask_for(self, filters: tuple[str, ...]) -> None:
         """Subscribe with QoS 1; retained and our own messages show as such where the broker speaks MQTT 5."""
@@ -435,6 +438,8 @@ class Link:
         self._protocol = V311 if options.protocol == "3.1.1" else V5
         self._backoff = _Backoff(options.first_wait, options.longest_wait)
         self._malformed = 0
+        self._short = 0
+        self._refused: dict[str, str] = {}
         self.connects = 0
 
     # What others may ask
@@ -537,12 +542,14 @@ class Link:
 
     def _note_end(self, connection: _Connection, lasted: float) -> None:
         end = connection.end
-        if connection.opened and lasted >= self.options.stable_after:
+        stable = connection.opened and lasted >= self.options.stable_after
+        if stable:
             self._backoff.failures = 0
+        self._short = 0 if stable else self._short + (end is _LOST)
         self._malformed = self._malformed + 1 if end.malformed else 0
         if end.other_protocol and self.options.protocol == "auto":
             self._protocol = V311 if self._protocol == V5 else V5
-        self._say("down", end.text)
+        self._say("down", _CLASH.format(self.options.client_id) if self._short >= 3 else end.text)
 
     async def _goodbye(self) -> None:
         """Publish `offline` and disconnect; whatever does not answer is left behind after a short wait."""
@@ -586,16 +593,20 @@ class Link:
         first = not connection.granted.is_set()
         connection.granted.set()
         self._granted.set()
-        self._say_granted(event)
+        named = ", ".join(f"{name} ({why})" for name, why in event.refused)
+        self._note_refused("subscription", named and f"does not grant the subscription to {named}")
         if first:
             self.connects += 1
             self._give_birth(connection)
             self._on_up()
 
-    def _say_granted(self, event: _Granted) -> None:
-        if event.refused:
-            named = ", ".join(f"{name} ({why})" for name, why in event.refused)
-            self._say("degraded", f"the broker does not grant the subscription to {named}; check its access list")
+    def _note_refused(self, what: str, text: str) -> None:
+        """What the broker refuses on this connection; `ok` only if that is nothing."""
+        self._refused.pop(what, None)
+        if text:
+            self._refused[what] = text
+        if self._refused:
+            self._say("degraded", f"the broker {' and '.join(self._refused.values())}; check its access list")
         else:
             self._say("ok", f"connected to {self.options.host}:{self.options.port} with MQTT {self.protocol}")
 
@@ -607,7 +618,7 @@ class Link:
 
     def _birth_done(self, acknowledged: asyncio.Future[None]) -> None:
         if not acknowledged.cancelled() and isinstance(acknowledged.exception(), PublishRefused):
-            self._say("degraded", f"the broker refuses to take the node's availability: {acknowledged.exception()}")
+            self._note_refused("presence", f"does not take the availability ({acknowledged.exception()})")
 
     def _take_end(self, event: _Ended) -> None:
         event.connection.end = event.end
@@ -617,6 +628,7 @@ class Link:
 
     def _drop(self, connection: _Connection, why: str) -> None:
         self._granted.clear()
+        self._refused.clear()
         waiting = list(connection.acknowledged.values())
         connection.acknowledged.clear()
         self._connection = None

@@ -86,12 +86,25 @@ def _line(text: str) -> str:
     return plain(text, 120)
 
 
+class _TlsSocket(ssl.SSLSocket):
+    """Closes itself when the handshake fails, which paho leaves to the garbage collector."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        """Shake hands, or be closed."""
+        try:
+            super().do_handshake(block)
+        except BaseException:
+            self.close()
+            raise
+
+
 def tls_context(tls: TlsConfig) -> ssl.SSLContext:
     """Certificates and hostname are always checked, TLS 1.2 at least; KeyFileError names the file that fails."""
     try:
         context = ssl.create_default_context(cafile=tls.ca_file or None)
     except OSError as error:
         raise KeyFileError(f"tls.ca_file: {tls.ca_file}: {_os_reason(error)}") from None
+    context.sslsocket_class = _TlsSocket
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if tls.cert_file:
         try:
