@@ -219,7 +219,7 @@ class _Parser:
                 case Word():
                     self._take_word(token)
                 case "<" | ">" | ">&":
-                    self._command.redirect(token, next(tokens, None))
+                    self._redirect(token, next(tokens, None))
                 case "|":
                     self._end_command("|")
                 case "&&" | "||" | ";":
@@ -235,11 +235,21 @@ class _Parser:
             yield self._end_pipeline(";")
 
     def _take_word(self, word: Word) -> None:
-        directs = self._tokens.line.startswith(("<", ">"), self._tokens.at)
-        if directs and word.bare == word.text and word.text.isascii() and word.text.isdigit():
+        if self._directs(word):
             self._command.number = word.text
         else:
             self._command.take(word)
+        self._wanted = ""
+
+    def _directs(self, word: Word) -> bool:
+        """True for digits right before `<` or `>`: the number of a descriptor (section 2.10.1)."""
+        digits = word.bare == word.text and word.text.isascii() and word.text.isdigit()
+        return digits and self._tokens.line.startswith(("<", ">"), self._tokens.at)
+
+    def _redirect(self, operator: str, target: Word | str | None) -> None:
+        if not isinstance(target, Word) or self._directs(target):
+            raise _NeedsShell(f"a redirection with {operator}")
+        self._command.redirect(operator, target)
         self._wanted = ""
 
     def _end_command(self, operator: str) -> None:
@@ -278,16 +288,15 @@ class _Drafted:
             raise _NeedsShell(f"the shell's own {word.text}")
         self.words.append(word)
 
-    def redirect(self, operator: str, target: Word | str | None) -> None:
+    def redirect(self, operator: str, target: Word) -> None:
         number, self.number, self.empty = self.number or ("0" if operator == "<" else "1"), "", False
-        text = target.text if isinstance(target, Word) and not target.pattern else ""
-        match operator, number, text:
+        match operator, number, target.text:
             case "<", "0", "/dev/null":
                 pass
             case ">", "1" | "2", "/dev/null":
                 self.sinks[number] = "null"
             case ">&", "1" | "2", "1" | "2":
-                self.sinks[number] = self.sinks[text]
+                self.sinks[number] = self.sinks[target.text]
             case _:
                 raise _NeedsShell(f"a redirection with {operator}")
 

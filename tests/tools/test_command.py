@@ -77,6 +77,7 @@ def test_words_are_those_that_a_shell_would_see(line: str, expected: list[list[s
     ls 3>/dev/null
     ls >&-
     ls &> f
+    ls 2>&1>&2
     ls |& cat
     ls &
     ls & id

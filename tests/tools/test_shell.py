@@ -79,6 +79,7 @@ async def test_pipelines_lists_and_redirections(call: Call, workspace: Path) -> 
     assert (await call("shell", command="false && echo x; true")).text == ""
     assert (await call("shell", command="cat missing 2>/dev/null | wc -l")).text.strip() == "0"
     assert (await call("shell", command="cat missing 2>&1 | wc -l")).text.strip() == "1"
+    assert (await call("shell", command="seq 1 1000000 | head -n 1")).text == "1\n"
     assert (await call("shell", command="FOO='a b' printenv FOO")).text == "a b\n"
 
 
@@ -354,6 +355,7 @@ def test_the_same_holds_on_uvloop(call: Call, mark: str) -> None:
     async def work() -> None:
         assert (await call("shell", command="echo b a | tr ' ' '\\n' | sort; false || echo c")).text == "a\nb\nc\n"
         assert (await call("shell", command=f"(sleep {mark} &); printf ready")).text.startswith("ready\n[")
+        assert (await call("shell", command="seq 1 1000000 | head -n 1")).text == "1\n"
         line = f"sh -c 'echo begun; sleep {mark}'"
         assert (await failure(call("shell", command=line, limits=ToolLimits(shell_seconds=0.5)))).output == "begun\n"
 

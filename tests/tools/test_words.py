@@ -54,7 +54,7 @@ def test_what_a_model_reads_of_all_tools_is_short(language: str) -> None:
         for s in specs
     ]
     size = len(msgspec.json.encode(request))
-    assert size <= (4_800 if language == "en" else 5_600), size
+    assert size <= (4_300 if language == "en" else 5_000), size
 
 
 def test_the_tools_of_this_board_are_all_there(catalog: Catalog) -> None:
