@@ -1,164 +1,357 @@
-"""Where a command finds its broker and its operator's key: flags, a client file, or a daemon's config."""
+"""Where a command finds its broker and its operator's key: options, a client file, or a daemon's config."""
 
 from __future__ import annotations
 
 import os
-import tomllib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
 import click
 
-from zeroclawd.config import MqttConfig, TlsConfig
-from zeroclawd.errors import ConfigError, KeyFileError
+from zeroclawd.errors import ChannelError, ConfigError, KeyFileError
+from zeroclawd.frozen import dataclass
 
 if TYPE_CHECKING:
-    from zeroclawd.channels.mqtt.client import Signature
+    from zeroclawd.channels.mqtt.client import Client
+    from zeroclawd.channels.mqtt.documents import Signature
+    from zeroclawd.channels.mqtt.once import Target
+    from zeroclawd.config import MqttConfig, TlsConfig
+    from zeroclawd.interfaces import Health
+    from zeroclawd.signing import Keypair
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Result = TypeVar("Result")
 
 VARIABLE = "ZEROCLAWD_CLIENT"
-_DEFAULT = Path("~/.config/zeroclawd/client.toml")
-_KEYS = (
-    "broker", "node", "base_topic", "username", "password_file", "ca_file", "cert_file", "key_file", "operator",
-    "operator_key",
-)  # fmt: skip
+USUAL = "~/.config/zeroclawd/client.toml"
+KEYS = {
+    "broker": "mqtt://HOST[:PORT], or mqtts:// for TLS",
+    "node": "the node that is meant",
+    "base_topic": "zeroclaw unless the nodes say otherwise",
+    "username": "the broker login",
+    "password_file": "a file with its password, readable by you alone",
+    "ca_file": "the authority of the broker's certificate, if the system does not know it",
+    "cert_file": "your own certificate, where the broker wants one",
+    "key_file": "its private key",
+    "operator": "who signs",
+    "operator_key": "the file that `zeroclawd operator keygen` wrote",
+    "state_dir": "where the daemon keeps its ledger, if it runs on this machine",
+}
+"""What a client file may say, each of it text; files are looked for beside it."""
+_FILES = ("password_file", "ca_file", "cert_file", "key_file", "operator_key", "state_dir")
+_LOGIN = ("username", "password_file", "ca_file", "cert_file", "key_file")
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A broker, the node that is meant (empty: all), and who signs."""
+    """A broker, the node that is meant (empty: none or all), and who signs. `port` 0 is the protocol's own."""
 
-    mqtt: MqttConfig
+    host: str
+    port: int = 0
+    tls: bool = False
+    base: str = "zeroclaw"
     node: str = ""
+    username: str = ""
+    password_file: str = ""
+    password_env: str = ""
+    password_credential: str = ""
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    protocol: str = "auto"
     operator: str = ""
     operator_key: str = ""
+
+    @property
+    def address(self) -> str:
+        """The broker, for people."""
+        return f"{'mqtts' if self.tls else 'mqtt'}://{self.host}:{self._port}"
+
+    @property
+    def _port(self) -> int:
+        return self.port or (8883 if self.tls else 1883)
 
     def one_node(self) -> str:
         """The node, for commands that need one."""
         if not self.node:
-            raise click.UsageError("which node? Name it with --node, or in the client file")
+            raise click.UsageError(
+                "which node? Name it with --node, or as `node` in the client file; `zeroclawd status` lists the nodes"
+            )
         return self.node
 
-    def signature(self) -> Signature | None:
-        """Who signs and with what, or None if no operator is named."""
-        from zeroclawd.channels.mqtt.client import Signature
+    # For the client that stays, and for the one that publishes once
 
+    @property
+    def mqtt(self) -> MqttConfig:
+        """The same as a daemon's config would say it."""
+        from zeroclawd.config import MqttConfig
+
+        return MqttConfig(
+            host=self.host,
+            port=self._port,
+            base_topic=self.base,
+            username=self.username,
+            password_file=self.password_file,
+            password_env=self.password_env,
+            password_credential=self.password_credential,
+            tls=self._tls(),
+            protocol=self.protocol,  # type: ignore[arg-type]
+        )
+
+    def target(self) -> Target:
+        """The same for a single message."""
+        from zeroclawd.channels.mqtt.once import Target
+
+        return Target(self.host, self._port, self.username, self._password, self._tls(), self.protocol)
+
+    def _tls(self) -> TlsConfig | None:
+        if not self.tls:
+            return None
+        from zeroclawd.config import TlsConfig
+
+        return TlsConfig(ca_file=self.ca_file, cert_file=self.cert_file, key_file=self.key_file)
+
+    def _password(self) -> str:
+        from zeroclawd.config import secret
+
+        return secret(
+            "password", file=self.password_file, env=self.password_env, credential=self.password_credential
+        )
+
+    # Who signs
+
+    def signature(self) -> Signature | None:
+        """Who signs and with what, or None if nobody is named."""
         if not self.operator and not self.operator_key:
             return None
         if not (self.operator and self.operator_key):
-            raise click.UsageError("an operator has a name and a key: give both --operator and --key")
-        return Signature(self.operator, read_key(Path(self.operator_key)))
+            missing = "--key FILE" if self.operator else "--operator NAME"
+            raise click.UsageError(f"an operator signs with a name and a key; {missing} is missing")
+        from zeroclawd.channels.mqtt.documents import Signature
+
+        return Signature(self.operator, read_key(Path(self.operator_key).expanduser()))
 
     def signed(self) -> Signature:
-        """Who signs; an error that says what to do if nobody does."""
+        """Who signs; UsageError if nobody does."""
         made = self.signature()
         if made is None:
             raise click.UsageError(
-                "this needs an operator's signature: --operator NAME --key FILE (`zeroclawd operator keygen` makes one)"
+                "this needs an operator's signature: --operator NAME --key FILE, or `operator` and `operator_key` in the "
+                "client file; `zeroclawd operator keygen NAME` makes a key"
             )
         return made
 
 
-def read_key(path: Path) -> Any:
-    """An operator's Ed25519 key file: 32 bytes in base64. KeyFileError says what is wrong with it."""
-    from zeroclawd.config import secret
+def read_key(path: Path) -> Keypair:
+    """An operator's key file: 32 bytes in base64, readable by its owner alone. KeyFileError says what is wrong with it."""
     from zeroclawd.signing import Keypair, unb64
 
-    text = secret("operator key", file=str(path.expanduser()))
+    try:
+        text, mode = path.read_text("utf-8"), path.stat().st_mode
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        raise KeyFileError(
+            f"the operator's key {path} cannot be read: {reason}",
+            hint="`zeroclawd operator keygen NAME` makes one; --key names the file",
+        ) from None
+    if mode & 0o077:
+        raise KeyFileError(f"the operator's key {path} is open to others", hint=f"chmod 600 {path}")
     try:
         seed = unb64(text)
     except ValueError:
         seed = b""
     if len(seed) != 32:
         raise KeyFileError(
-            f"operator key: {path} holds no Ed25519 key", hint="`zeroclawd operator keygen NAME` makes one"
+            f"{path} is no operator's key (32 bytes in base64)",
+            hint="take the file that `zeroclawd operator keygen NAME` wrote, not the public key",
         )
     return Keypair(seed)
 
 
+# Options
+
+
 def options(function: Command) -> Command:
-    """The options by which a command finds its broker; it gets them as one `where`."""
-    for option in reversed(
-        (
-            click.option("--broker", default="", help="mqtt://HOST[:PORT] or mqtts://HOST[:PORT]."),
-            click.option("--node", default="", help="The node that is meant."),
-            click.option("--base", default="", help="The base topic.  [default: zeroclaw]"),
-            click.option("--username", default="", help="The broker login."),
-            click.option("--password-file", default="", help="A file with its password."),
-            click.option("--ca-file", default="", help="The authority of the broker's certificate."),
-            click.option("--operator", default="", help="Who signs."),
-            click.option("--key", "operator_key", default="", help="The operator's key file."),
-            click.option("--config", default="", help="Take broker and node from a daemon's config."),
-        )
-    ):
+    """The options by which a command finds its broker; `resolve` makes a Where of them."""
+    for option in reversed(_BROKER):
         function = option(function)
     return function
 
 
-def resolve(**given: str) -> Where:
-    """Join flags, client file and config, the flags first; UsageError names all ways if there is no broker."""
-    config = given.pop("config", "")
-    found = _from_config(Path(config)) if config else _from_client_file()
-    return _with_flags(found, given)
+def signing_options(function: Command) -> Command:
+    """The options by which a command finds out who signs."""
+    for option in reversed(_OPERATOR):
+        function = option(function)
+    return function
 
 
-def _from_config(path: Path) -> Where:
-    from zeroclawd.config import load
+_FILE = click.Path(dir_okay=False)
+_BROKER = (
+    click.option("--broker", default="", metavar="URL", help="mqtt://HOST[:PORT], or mqtts:// for TLS."),
+    click.option("--node", default="", help="The node that is meant."),
+    click.option("--base", default="", help="The base topic.  [default: zeroclaw]"),
+    click.option("--username", default="", help="The broker login."),
+    click.option("--password-file", default="", type=_FILE, help="A file with its password."),
+    click.option("--ca-file", default="", type=_FILE, help="The authority of the broker's certificate."),
+    click.option("--cert-file", default="", type=_FILE, help="Your own certificate, where the broker wants one."),
+    click.option("--key-file", default="", type=_FILE, help="The private key of that certificate."),
+    click.option("--config", default="", type=_FILE, help="Take broker and node from a daemon's config."),
+    click.option("--channel", default="", help="Which [channels.mqtt.<alias>] of it, if there are several."),
+)
+_OPERATOR = (
+    click.option("--operator", default="", metavar="NAME", help="Who signs."),
+    click.option("--key", "operator_key", default="", type=_FILE, help="The operator's key file."),
+)
 
-    loaded = load(path).config
-    if not loaded.channels.mqtt:
-        raise click.UsageError(f"{path} has no [channels.mqtt.<alias>]")
-    mqtt = next(iter(loaded.channels.mqtt.values()))
-    return Where(mqtt, mqtt.node)
+
+def resolve(
+    *, config: str = "", channel: str = "", broker: str = "", base: str = "", environ: Mapping[str, str] = os.environ,
+    **given: str,
+) -> Where:  # fmt: skip
+    """Join options with a daemon's config or the client file; options go first. UsageError if no broker is named."""
+    named = {key: value for key, value in {**given, "base_topic": base}.items() if value}
+    if config and broker:
+        raise click.UsageError("--config and --broker both name a broker; give one of them")
+    if config:
+        return _where({**_from_config(Path(config), channel), **named})
+    file = client_file(environ)
+    known = _read_client(file) if file else {}
+    if broker:
+        # What the file says of another broker's login must not reach this one.
+        known = {key: value for key, value in known.items() if key not in _LOGIN} | {"broker": broker}
+    if "broker" not in known:
+        raise click.UsageError(
+            "which broker? Give --broker mqtt://HOST, or --config FILE of a daemon, or write\n"
+            f'  broker = "mqtt://HOST"\ninto {USUAL} or the file that ${VARIABLE} names'
+        )
+    return _where({**known, **named})
 
 
-def _from_client_file() -> Where | None:
-    named = os.environ.get(VARIABLE, "")
-    path = Path(named or _DEFAULT).expanduser()
-    if not path.is_file():
-        if named:
-            raise ConfigError("cannot be read", file=str(path), hint=f"unset {VARIABLE}, or name a file that is there")
-        return None
+def _where(found: dict[str, Any]) -> Where:
+    if "broker" in found:
+        found |= _address(found.pop("broker"))
+    base = found.pop("base_topic", "zeroclaw")
+    found.pop("state_dir", "")
+    where = Where(base=base, **found)
+    if (where.ca_file or where.cert_file) and not where.tls:
+        raise click.UsageError(f"certificates mean TLS, and {where.address} has none; write mqtts://")
+    return where
+
+
+def _address(broker: str) -> dict[str, Any]:
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(broker if "://" in broker else f"mqtt://{broker}")
+        port = parts.port or 0
+    except ValueError:
+        parts, port = urlsplit(""), 0
+    if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname or parts.path.strip("/"):
+        raise click.UsageError(f"{broker!r} is no broker: mqtt://HOST[:PORT], or mqtts://HOST[:PORT] for TLS")
+    if parts.username is not None:
+        raise click.UsageError("a login does not belong into the address, where others see it: --username, --password-file")
+    return {"host": parts.hostname, "port": port, "tls": parts.scheme == "mqtts"}
+
+
+# The client file
+
+
+def client_file(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The client file that is used: the one that is named, or the usual one if it is there."""
+    named = environ.get(VARIABLE, "")
+    path = Path(named or USUAL).expanduser()
+    if named and not path.is_file():
+        raise ConfigError("there is no such file", file=str(path), hint=f"unset {VARIABLE}, or name one that is there")
+    return path if path.is_file() else None
+
+
+def client_state_dir(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Where the client file says that the daemon keeps its ledger."""
+    file = client_file(environ)
+    said = _read_client(file).get("state_dir", "") if file else ""
+    return Path(said) if said else None
+
+
+def _read_client(path: Path) -> dict[str, str]:
+    import tomllib
+
     try:
         table = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise ConfigError(f"is no usable client file: {error}", file=str(path)) from None
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"cannot be read: {reason}", file=str(path)) from None
     for key, value in table.items():
-        if key not in _KEYS or not isinstance(value, str):
-            raise ConfigError(f"unknown or not a text; known here: {', '.join(_KEYS)}", file=str(path), key=key)
-    return _with_flags(None, {("base" if key == "base_topic" else key): value for key, value in table.items()})
+        if key not in KEYS:
+            raise ConfigError(f"unknown key{_did_you_mean(key)}", key=key, file=str(path), hint=f"known: {', '.join(KEYS)}")
+        if not isinstance(value, str):
+            raise ConfigError("must be text", key=key, file=str(path))
+    return {key: _beside(path, value) if key in _FILES else value for key, value in table.items() if value}
 
 
-def _with_flags(found: Where | None, given: dict[str, str]) -> Where:
-    if found is None and not given.get("broker"):
+def _did_you_mean(key: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(key, KEYS, n=1)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def _beside(file: Path, name: str) -> str:
+    return str(file.parent / Path(name).expanduser())
+
+
+def _from_config(path: Path, channel: str) -> dict[str, Any]:
+    from zeroclawd.config import load
+    from zeroclawd.daemon.build import node_of
+
+    config = load(path).config
+    channels = config.channels.mqtt
+    if channel and channel not in channels:
+        raise click.UsageError(f"{path} has no [channels.mqtt.{channel}]; it has {', '.join(channels) or 'none'}")
+    if len(channels) != 1 and not channel:
         raise click.UsageError(
-            'which broker? Give --broker mqtt://HOST, or --config of a daemon, or write broker = "mqtt://HOST" into '
-            f"{_DEFAULT} (or the file that ${VARIABLE} names)"
+            f"{path} has several brokers; say which with --channel: {', '.join(channels)}"
+            if channels
+            else f"{path} has no [channels.mqtt.<alias>]"
         )
-    where = found or Where(MqttConfig())
-    import msgspec
-
-    mqtt = where.mqtt
-    if broker := given.get("broker"):
-        mqtt = _address(mqtt, broker, given)
-    changes = {"username": "username", "password_file": "password_file", "base": "base_topic"}
-    mqtt = msgspec.structs.replace(mqtt, **{key: given[flag] for flag, key in changes.items() if given.get(flag)})
-    named = {key: given[key] for key in ("node", "operator", "operator_key") if given.get(key)}
-    return replace(where, mqtt=mqtt, **named)
+    mqtt = channels[channel or next(iter(channels))]
+    same = ("host", "port", "username", "password_file", "password_env", "password_credential", "protocol")
+    tls = mqtt.tls
+    files = {name: getattr(tls, name) for name in ("ca_file", "cert_file", "key_file")} if tls else {}
+    return {
+        **{name: getattr(mqtt, name) for name in same}, **files, "tls": tls is not None,
+        "base_topic": mqtt.base_topic, "node": node_of(config),
+    }  # fmt: skip
 
 
-def _address(mqtt: MqttConfig, broker: str, given: dict[str, str]) -> MqttConfig:
-    import msgspec
+# Running
 
-    parts = urlsplit(broker if "://" in broker else f"mqtt://{broker}")
-    if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname:
-        raise click.UsageError(f"{broker!r} is no broker: mqtt://HOST[:PORT], or mqtts://HOST[:PORT] for TLS")
-    secure = parts.scheme == "mqtts" or bool(given.get("ca_file"))
-    tls = TlsConfig(
-        ca_file=given.get("ca_file", ""), cert_file=given.get("cert_file", ""), key_file=given.get("key_file", "")
-    )
-    return msgspec.structs.replace(mqtt, host=parts.hostname, port=parts.port or 0, tls=tls if secure else None)
+
+def client(where: Where, *listen: str, on_change: Callable[[Health], None] = lambda _health: None) -> Client:
+    """A client that listens on these topics below the base."""
+    import logging
+
+    from zeroclawd.channels.mqtt.client import Client
+
+    # What the link has to say is told as an error or by `on_change`, not in the form of a journal.
+    logging.getLogger("zeroclawd").addHandler(logging.NullHandler())
+    return Client(where.mqtt, listen=listen, on_change=on_change)
+
+
+def run(where: Where, main: Coroutine[Any, Any, Result]) -> Result:
+    """Run to the end; an error comes out alone, and one of the connection says which broker was tried."""
+    import asyncio
+
+    try:
+        return asyncio.run(main)
+    except BaseExceptionGroup as group:
+        raise _first(group) from None
+    except ChannelError as error:
+        raise ChannelError(error.text, hint=error.hint or f"is {where.address} the broker of the nodes?") from None
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

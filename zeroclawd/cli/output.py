@@ -2,20 +2,62 @@
 
 from __future__ import annotations
 
-import datetime
+import os
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+if TYPE_CHECKING:
+    from zeroclawd.locale import Texts
 
-def as_json(document: Any) -> None:
-    """One JSON document on a line of its own."""
-    import msgspec
+Command = TypeVar("Command", bound=Callable[..., Any])
 
-    click.echo(msgspec.json.encode(document, enc_hook=str).decode())
+_LANGUAGE = "zeroclawd.language"
+GOOD, DOUBT, BAD, QUIET = "green", "yellow", "red", "bright_black"
+_MEANING = {
+    "ok": GOOD, "approve": GOOD, "approved": GOOD, "online": GOOD, "low": GOOD, "yes": GOOD,
+    "medium": DOUBT, "degraded": DOUBT, "asked": DOUBT, "replaced": DOUBT, "interrupted": DOUBT,
+    "high": BAD, "error": BAD, "denied": BAD, "refused": BAD, "blocked": BAD, "offline": BAD, "down": BAD,
+    "unknown": BAD, "broken": BAD, "engaged": BAD,
+}  # fmt: skip
+
+
+# Options
+
+
+def options(function: Command) -> Command:
+    """`--json` and `--lang`, which every command of ours has."""
+    function = click.option("--json", "as_json", is_flag=True, help="JSON, one object a line.")(function)
+    return click.option(
+        "--lang", default="", expose_value=False, callback=_note_language, help="Language of what is said.  [default: $LANG]"
+    )(function)
+
+
+def _note_language(context: click.Context, _parameter: click.Parameter, value: str) -> None:
+    if value:
+        context.meta[_LANGUAGE] = value
+
+
+def words() -> Texts:
+    """What people read, in the language of `--lang` or of the environment (locale(7))."""
+    from zeroclawd.locale import Texts
+
+    context = click.get_current_context(silent=True)
+    named = context.meta.get(_LANGUAGE, "") if context else ""
+    environ = (os.environ.get(name, "") for name in ("LC_ALL", "LC_MESSAGES", "LANG"))
+    return Texts(named or next((name for name in environ if name), "en"), cache=_cache())
+
+
+def _cache() -> Any:
+    from pathlib import Path
+
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "zeroclawd"
+
+
+# Text
 
 
 def terminal() -> bool:
@@ -23,18 +65,73 @@ def terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, none: str = "nothing") -> None:
-    """A table: boxed and wrapped by rich in a terminal, aligned columns in a pipe."""
-    listed = [[str(cell) for cell in row] for row in rows]
+def colour(text: str, fg: str = "", *, bold: bool = False, dim: bool = False) -> str:
+    """The text in colour; `echo` takes it off again in a pipe, and it is never put on where NO_COLOR is set."""
+    if os.environ.get("NO_COLOR") or not text:
+        return text
+    return click.style(text, fg=fg or None, bold=bold or None, dim=dim or None)
+
+
+def by_meaning(text: str) -> str:
+    """A word such as `ok` or `denied` in the colour of what it means."""
+    return colour(text, _MEANING.get(text, ""))
+
+
+def echo(text: str = "", *, err: bool = False) -> None:
+    """A line, at once."""
+    click.echo(text, err=err)
+
+
+def visible(text: str) -> str:
+    r"""The text with everything that a terminal would obey or hide written out, as JSON does it: `\u001b`, `\u202e`.
+
+    What comes from models, senders and devices is shown to people who decide by it, so nothing in it may move the cursor,
+    change the order of letters, or stay unseen.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_written(letter) for letter in text)
+
+
+def _written(letter: str) -> str:
+    if unicodedata.category(letter) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
+        return letter
+    raw = letter.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{raw[place : place + 2].hex()}" for place in range(0, len(raw), 2))
+
+
+def lines(text: str) -> list[str]:
+    """A text of several lines, each of them visible."""
+    return [visible(line.replace("\t", "    ")) for line in text.replace("\r\n", "\n").split("\n")]
+
+
+def as_json(document: Any) -> None:
+    """One JSON document on a line of its own."""
+    click.echo(json_text(document))
+
+
+def json_text(document: Any) -> str:
+    """Compact JSON; control characters are written out, so that a terminal may show it."""
+    import json
+
+    return visible(json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=str))
+
+
+# Tables
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, none: str) -> None:
+    """A table: wrapped to its width in a terminal, aligned columns in a pipe; `none` is said if there is no row."""
+    listed = [[visible(str(cell)) for cell in row] for row in rows]
     if not listed:
-        click.echo(none)
+        click.echo(none, err=True)
     elif terminal():
-        _rich(heads, listed)
+        _drawn(heads, listed)
     else:
         _plain(heads, listed)
 
 
-def _rich(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _drawn(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -43,8 +140,8 @@ def _rich(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for head in heads:
         drawn.add_column(head, overflow="fold")
     for row in rows:
-        drawn.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in row))
-    Console(highlight=False).print(drawn)
+        drawn.add_row(*(Text(cell, style=_MEANING.get(cell, "")) for cell in row))
+    Console(highlight=False, no_color=bool(os.environ.get("NO_COLOR")) or None).print(drawn)
 
 
 def _plain(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -55,40 +152,74 @@ def _plain(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def width(text: str) -> int:
-    """Columns that a text takes: East Asian wide characters take two (Unicode Standard Annex 11)."""
-    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+    """Columns that a text takes: East Asian wide letters take two (UAX #11), combining marks none."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        for letter in text
+    )
 
 
-_COLOURS = {
-    "ok": "green", "approve": "green", "run": "green", "online": "green", "low": "green",
-    "medium": "yellow", "degraded": "yellow", "ask": "yellow",
-    "high": "red", "error": "red", "denied": "red", "refused": "red", "block": "red", "offline": "red", "down": "red",
-    "unknown": "red",
-}  # fmt: skip
+# Time
 
 
 def moment(seconds: float) -> str:
-    """A Unix time as local time with its zone."""
-    return datetime.datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+    """Unix seconds as local time with its offset."""
+    import datetime
+
+    try:
+        stamp = datetime.datetime.fromtimestamp(seconds).astimezone()
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds:.0f}"
+    return stamp.isoformat(" ", "seconds")
 
 
-def when(text: str) -> float:
-    """Unix seconds from `1h`, `2d` (ago), an ISO date or an ISO time; click's usage error otherwise."""
+def unix(text: object) -> float | None:
+    """Unix seconds of RFC 3339 text; None if it is none."""
+    import datetime
+
+    try:
+        return datetime.datetime.fromisoformat(str(text)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def since(text: str, name: str) -> float:
+    """Unix seconds from a span that has passed (`2h`, `3d`), or from an ISO date or time; BadParameter names `name`."""
+    import datetime
     import time
 
+    ago = _span(text)
+    if ago is not None:
+        return time.time() - ago
+    try:
+        return datetime.datetime.fromisoformat(text).astimezone().timestamp()
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{text!r} is neither a span such as 2h or 3d nor a time such as 2026-01-31 or 2026-01-31T08:00",
+            param_hint=name,
+        ) from None
+
+
+def span(text: str, name: str) -> float:
+    """Seconds of a span such as `90`, `30s`, `10m`, `1h`, `7d`; BadParameter names `name`."""
+    seconds = _span(text)
+    if not seconds:
+        raise click.BadParameter(f"{text!r} is no span of time; write 30s, 10m, 1h or 7d", param_hint=name)
+    return seconds
+
+
+def _span(text: str) -> float | None:
     from zeroclawd.config import duration
 
     try:
-        return time.time() - duration(text)
+        return float(duration(text))
     except ValueError:
-        pass
-    try:
-        return datetime.datetime.fromisoformat(text).astimezone().timestamp()
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is neither a span such as 2h nor a time such as 2026-01-31T08:00") from None
+        return None
 
 
 def left(seconds: float) -> str:
-    """Time that is left, short."""
-    whole = max(0, round(seconds))
-    return f"{whole // 60}:{whole % 60:02d}" if whole >= 60 else f"{whole} s"
+    """Time that is left: `1:43`, or `12s` when it is little."""
+    whole = max(0, int(seconds))
+    return f"{whole // 60}:{whole % 60:02d}" if whole >= 60 else f"{whole}s"
