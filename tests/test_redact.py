@@ -355,3 +355,12 @@ def test_clean_leaves_an_operators_text_as_it_was_written() -> None:
     assert clean("a\r\nb\rc") == "a\nb\nc"
     assert clean("a\x00b\x1b[0mc\u2028d\ud800e\x85f\u202eg") == "ab[0mcdefg"
     assert clean("温" * 30_000) == "温" * (65_536 // 3)
+
+
+def test_what_somebody_must_judge_is_shown_but_for_secrets_that_are_known() -> None:
+    redactor = Redactor.of(["hunter2hunter2"])
+    sly = {
+        "command": "echo password=$(reboot) '-----BEGIN PRIVATE KEY-----'; rm -rf x # hunter2hunter2",
+        "list": [{"api_key": "sk-ant-aaaaaaaaaaaaaaaaaaaaaaaa"}],
+    }
+    assert redactor.known(sly) == {**sly, "command": sly["command"].replace("hunter2hunter2", HIDDEN)}

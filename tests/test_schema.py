@@ -401,8 +401,12 @@ def test_a_tool_without_parameters_says_so() -> None:
     assert Signature(nothing, ()).check({}) == {}
 
 
-def test_only_what_was_given_comes_back_so_that_defaults_stay_with_the_tool() -> None:
-    assert EVERYTHING.check(NEEDED) == NEEDED
+def test_defaults_are_filled_in_so_that_spelling_one_out_makes_no_other_call() -> None:
+    implied = EVERYTHING.check(NEEDED)
+    assert implied.items() >= NEEDED.items()
+    assert set(implied) == set(EVERYTHING.types)
+    spelled_out = EVERYTHING.check({**NEEDED, "count": implied["count"]})
+    assert canonical(spelled_out) == canonical(implied)
 
 
 @given(st.dictionaries(st.sampled_from(sorted(EVERYTHING.types)) | words, json_values, max_size=6))

@@ -99,6 +99,20 @@ class Redactor:
         """Scrub every text in a structure, and whole values whose key names a secret; the shape stays."""
         return self._data(value, limit, key, 0)
 
+    def known(self, value: Any) -> Any:
+        """Hide the known values in a structure and nothing else: for what somebody has to judge before it happens.
+
+        What looks like a secret stays, or whoever writes a call could hide what it does behind `password=`.
+        """
+        match value:
+            case str():
+                return _SURROGATE.sub("\ufffd", _without(value, self.values))
+            case Mapping():
+                return {str(self.known(str(name))): self.known(inner) for name, inner in value.items()}
+            case list() | tuple():
+                return [self.known(inner) for inner in value]
+        return value
+
     def _data(self, value: Any, limit: int, key: str, depth: int) -> Any:
         match value:
             case None | bool() | "":

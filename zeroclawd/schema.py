@@ -118,7 +118,7 @@ class Signature:
         }
 
     def check(self, arguments: Arguments) -> dict[str, Any]:
-        """The arguments with types as declared and nothing unknown; BadArguments otherwise.
+        """The arguments with types as declared, defaults filled in and nothing unknown; BadArguments otherwise.
 
         Numbers and booleans that came as text are read as what they say where the schema has no text; nothing is rounded,
         cut or guessed.
@@ -129,7 +129,7 @@ class Signature:
             checked = msgspec.convert(lenient, self.struct)
         except msgspec.ValidationError as error:
             raise BadArguments(self._explain(str(error))) from None
-        return {name: getattr(checked, name) for name in self.types if name in arguments}
+        return {name: getattr(checked, name) for name in self.types}
 
     def _explain(self, text: str) -> str:
         reason, _, path = text.partition(" - at `$.")

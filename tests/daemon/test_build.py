@@ -48,6 +48,7 @@ def test_the_starters_policy_is_what_its_comments_say() -> None:
         ("[devices.pump]\nkind = 'rellay'\npin = 4", 2, "relay"),
         ("[devices.a]\nkind = 'relay'\npin = 4\n[devices.b]\nkind = 'relay'\npin = 4", 4, "pin 4"),
         ("[devices.a]\nkind = 'relay'\npin = 4\ninterlocks = ['tank.value > 3']", 4, "tank"),
+        ("[agent]\nlocale = 'jp'", 2, "there are: en, ja"),
         ("[devices.time]\nkind = 'relay'\npin = 4", 1, "that is a tool"),
     ],
 )

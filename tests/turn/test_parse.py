@@ -142,3 +142,11 @@ def test_what_is_written_is_what_is_read(arguments: dict[str, str]) -> None:
 def test_a_cut_reply_makes_every_call_a_fault(finish: Finish) -> None:
     _, found = parse(Reply(CALL + CALL, finish=finish), text_protocol=True)
     assert [bool(call.fault) for call in found] == [True, True]
+
+
+def test_arguments_nested_beyond_reason_are_a_fault() -> None:
+    deep: Any = {}
+    for _ in range(40):
+        deep = {"a": [deep]}
+    for given_ in (deep, json.dumps(deep)):
+        assert arguments_of(given_)[1]

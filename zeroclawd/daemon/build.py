@@ -6,7 +6,7 @@ import platform
 import re
 from pathlib import Path
 
-from zeroclawd import policy, signing
+from zeroclawd import assets, policy, signing
 from zeroclawd.catalog import Catalog
 from zeroclawd.config import Config, Loaded, MqttConfig, ProviderConfig, secret
 from zeroclawd.errors import ConfigError, KeyFileError
@@ -39,6 +39,7 @@ def plan(loaded: Loaded, *, cache: Path | None = None) -> Plan:
     config = loaded.config
     try:
         texts = Texts(config.agent.locale, cache=cache)
+        _check_language(config, texts)
         catalog = Catalog.load(texts)
         devices, writable = _plan_board(config)
         _check_names(config, catalog)
@@ -46,6 +47,13 @@ def plan(loaded: Loaded, *, cache: Path | None = None) -> Plan:
         return Plan(loaded, texts, catalog, Redactor.of(_secrets(config)), node_of(config), devices, writable)
     except ConfigError as error:
         raise loaded.locate(error) from None
+
+
+def _check_language(config: Config, texts: Texts) -> None:
+    wanted = config.agent.locale
+    if re.split(r"[-_.]", wanted)[0] != texts.language:
+        known = ", ".join(sorted(path.name for path in assets.folder("locales").iterdir() if path.is_dir()))
+        raise ConfigError(f"there are no texts in {wanted!r}; there are: {known}", key="agent.locale")
 
 
 def _plan_board(config: Config) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -92,6 +100,7 @@ def _secrets(config: Config) -> list[str]:
     """Every secret that the config names, read now so that a missing one is found now, and known to the redactor."""
     found = [_provider_key(f"providers.{name}", provider) for name, provider in config.providers.items()]
     found += [_password(f"channels.mqtt.{alias}", mqtt) for alias, mqtt in config.channels.mqtt.items()]
+    found += [secret("hmac_key_file", file=who.hmac_key_file) for who in config.operators.values()]
     return [value for value in found if value]
 
 

@@ -75,9 +75,10 @@ class Service:
             self._reason = reason
             self._ending.set()
 
-    async def run(self, ready: Callable[[], None] = lambda: None) -> int:
+    async def run(self, ready: Callable[[], None] = lambda: None, *, signals: bool = True) -> int:
         """Open the house, serve until the end is asked for, close in safe states."""
-        self._catch_signals()
+        if signals:
+            self._catch_signals()
         self._notify.status("opening the store and the board")
         await self.house.open()
         try:

@@ -49,7 +49,8 @@ class Formatter(logging.Formatter):
         text = record.getMessage()
         if record.exc_info:
             text = f"{text} | {self.formatException(record.exc_info)}"
-        line = self._redactor.text(plain(text, 4_000))
+        # Scrubbed first: a secret that is cut or spread over lines would no longer be known.
+        line = plain(self._redactor.text(text), 4_000)
         match self._form:
             case "journal":
                 return f"<{_PRIORITY.get(record.levelno, 6)}>{line}"

@@ -1,4 +1,4 @@
-"""Parse: a reply becomes calls. What is damaged becomes a call with a fault, never an exception and never a guess."""
+"""Parse: a reply becomes calls; what is damaged becomes a call with a fault, never an exception and never a guess."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from zeroclawd.schema import canonical_name, signature
 
 CUT_OFF = "the reply was cut off before it was complete, so none of its calls ran; send less in one reply"
 DAMAGED = "the reply was damaged or withheld by the provider, so none of its calls ran"
+_DEEPEST = 32
+_TOO_DEEP = f"the arguments are nested more than {_DEEPEST} levels deep; nothing ran"
 _FAULTS = {Finish.LENGTH: CUT_OFF, Finish.CUT: CUT_OFF, Finish.ERROR: DAMAGED}
 
 
@@ -59,7 +61,7 @@ def _call(raw: RawCall, call_id: str, fault: str) -> ToolCall:
 def arguments_of(given: str | Mapping[str, Any] | None) -> tuple[dict[str, Any], str]:
     """Arguments as an object, and what is wrong with them; blank text is no arguments, broken text is a fault."""
     if isinstance(given, Mapping):
-        return dict(given), ""
+        return (dict(given), "") if _shallow(given, _DEEPEST) else ({}, _TOO_DEEP)
     if given is None or not str(given).strip():
         return {}, ""
     try:
@@ -72,7 +74,12 @@ def arguments_of(given: str | Mapping[str, Any] | None) -> tuple[dict[str, Any],
         return {}, ""
     if not isinstance(value, dict):
         return {}, "the arguments are not a JSON object; nothing ran"
-    return value, ""
+    return (value, "") if _shallow(value, _DEEPEST) else ({}, _TOO_DEEP)
+
+
+def _shallow(value: Any, levels: int) -> bool:
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return levels > 0 and all(_shallow(one, levels - 1) for one in inner)
 
 
 def _no_constant(name: str) -> Any:

@@ -276,7 +276,7 @@ def _question(walk: Walk) -> Question:
     lifetime = float(context.profile.approval_timeout)
     now = context.clock.wall()
     device = context.board.device(walk.assessment.device) if walk.assessment.device else None
-    arguments = context.redactor.data(dict(call.arguments))
+    arguments = context.redactor.known(dict(call.arguments))
     return Question(
         request_id=context.new_id(),
         nonce=context.new_id(),

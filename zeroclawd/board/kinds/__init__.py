@@ -1,4 +1,4 @@
-"""The kinds of devices: one file each, found by looking into this folder. A file names its driver as `KIND`."""
+"""The kinds of devices: one file each, found by looking into this folder; a file names its driver as `KIND`."""
 
 from __future__ import annotations
 

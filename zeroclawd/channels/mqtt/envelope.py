@@ -121,6 +121,9 @@ def command(payload: bytes, packet: Packet, *, limit: int, plain_text: bool) -> 
 
 
 def _command(reader: _Reader, given: str, said: str, fields: Fields) -> Command:
+    if "sig" in fields and "id" not in fields:
+        # Correlation data is not signed: whoever heard a command could send it again under another.
+        raise RefusedMessage("bad_signature", "a signed envelope carries its own id", command_id=given)
     return Command(
         id=given,
         text=said,

@@ -401,7 +401,7 @@ async def _set(show: Timeline, folder: Path, wanted: str) -> AsyncIterator[Stage
     service = Service(planned, None, house=house)
     async with brokers.running(folder, port, wanted) as broker, asyncio.TaskGroup() as group:
         ready = asyncio.Event()
-        daemon = group.create_task(service.run(ready.set), name="daemon")
+        daemon = group.create_task(service.run(ready.set, signals=False), name="daemon")
         try:
             await _until(ready, daemon)
             show.say(
@@ -442,5 +442,9 @@ async def _stay(stage: Stage) -> None:
     stage.show.say(f"  export ZEROCLAWD_CLIENT={client}")
     stage.show.say("  zeroclawd approvals watch            # and in a third one:")
     stage.show.say('  zeroclawd send "turn on the pump"\n\nCtrl-C ends it.')
-    with contextlib.suppress(asyncio.CancelledError):
+    try:
         await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()  # Ctrl-C is how it is meant to end
