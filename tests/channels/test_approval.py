@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.broker import Mosquitto
+from tests.channels import fake
 from tests.channels.node import (
     ALICE,
     BOB,
@@ -437,16 +438,30 @@ async def test_a_question_outlives_an_outage_of_a_broker_that_forgets(
 
 
 async def test_a_question_that_expires_during_an_outage_is_cleared_afterwards(
-    running: Node, operator: Person, broker: Mosquitto
+    tmp_path: Path, operator: Person, broker: Mosquitto
 ) -> None:
-    waiting = ask(running, question(lifetime=0.5))
-    await operator.request("r1")
-    broker.stop()
-    assert (await waiting).source is Source.TIMED_OUT
-    operator.heard.clear()
-    broker.start()
-    await cleared(operator, "r1")
-    await operator.outcome(event="ended", outcome="timed_out")
+    async with fake.gate(broker.port) as gate, node(tmp_path, mqtt(gate.port), operators=OPERATORS) as remote:
+        waiting = ask(remote, question(lifetime=1.0))
+        await operator.request("r1")
+        await gate.shut()
+        assert (await waiting).source is Source.TIMED_OUT
+        operator.heard.clear()
+        await gate.open()
+        await cleared(operator, "r1")
+        await operator.outcome(event="ended", outcome="timed_out")
+
+
+async def test_an_answer_given_during_an_outage_of_the_node_counts_when_it_is_back_in_time(
+    tmp_path: Path, operator: Person, broker: Mosquitto
+) -> None:
+    async with fake.gate(broker.port) as gate, node(tmp_path, mqtt(gate.port), operators=OPERATORS) as remote:
+        waiting = ask(remote, question())
+        request = await operator.request("r1")
+        await gate.shut()
+        await decide(operator, decision(request, "approve"))
+        assert not waiting.done()
+        await gate.open()
+        assert (await waiting).allowed
 
 
 # Many at once, and a store that fails

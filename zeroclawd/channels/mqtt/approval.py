@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -80,6 +80,7 @@ class MqttApprover:
         refusals: Refusals,
         clock: Clock,
         log: logging.Logger,
+        on_change: Callable[[], None] = lambda: None,
         patience: float = CONNECT_PATIENCE,
     ) -> None:
         self._channel = channel
@@ -93,6 +94,7 @@ class MqttApprover:
         self._refusals = refusals
         self._clock = clock
         self._log = log
+        self._on_change = on_change
         self._patience = patience
         self._open: dict[str, _Open] = {}
         self._ended: OrderedDict[str, str] = OrderedDict()
@@ -120,6 +122,7 @@ class MqttApprover:
         except StoreError as error:
             return Decision(False, Source.FAILED, by="runtime", reason=error.text, request_id=question.request_id)
         self._open[question.request_id] = opened
+        self._on_change()
         try:
             await self._wait(opened, cancel)
         except asyncio.CancelledError:
@@ -223,6 +226,7 @@ class MqttApprover:
         opened.closing = True
         request_id = opened.question.request_id
         self._open.pop(request_id, None)
+        self._on_change()
         self._remember(request_id, _outcome_of(decision))
         recorded = _unrecorded(decision, "the decision could not be recorded")
         try:

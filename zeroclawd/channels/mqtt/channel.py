@@ -74,7 +74,7 @@ class MqttChannel:
             on_up=self._link_is_up,
             on_change=self.refresh,
         )
-        self._post = Post(self._link, outbox, self._log)
+        self._post = Post(self._link, outbox, self._log, self._refresh_soon)
         refusals = Refusals(self.name, ledger, clock, self._log, self._refresh_soon)
         self._parts = Parts(
             name=self.name,
@@ -104,6 +104,7 @@ class MqttChannel:
             refusals=refusals,
             clock=clock,
             log=self._log,
+            on_change=self._refresh_soon,
         )
         self.approver: Approver | None = self._approver
         self._lanes = {

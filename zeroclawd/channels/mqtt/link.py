@@ -593,10 +593,10 @@ class Link:
         first = not connection.granted.is_set()
         connection.granted.set()
         self._granted.set()
+        self.connects += first
         named = ", ".join(f"{name} ({why})" for name, why in event.refused)
         self._note_refused("subscription", named and f"does not grant the subscription to {named}")
         if first:
-            self.connects += 1
             self._give_birth(connection)
             self._on_up()
 

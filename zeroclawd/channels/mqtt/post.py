@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from zeroclawd.channels.mqtt.link import WINDOW, Link, PublishRefused
 from zeroclawd.errors import ChannelError, StoreError
@@ -21,10 +21,13 @@ class Post:
     States need no disk: the board and the daemon tell them anew after a restart, and a stale one would be wrong.
     """
 
-    def __init__(self, link: Link, outbox: Outbox, log: logging.Logger) -> None:
+    def __init__(
+        self, link: Link, outbox: Outbox, log: logging.Logger, on_change: Callable[[], None] = lambda: None
+    ) -> None:
         self._link = link
         self._outbox = outbox
         self._log = log
+        self._on_change = on_change
         self._wake = asyncio.Event()
         self._passing: deque[Parcel] = deque(maxlen=PASSING_BOUND)
         self._states: dict[str, bytes] = {}
@@ -108,11 +111,14 @@ class Post:
             raise
 
     async def _send_spooled(self) -> None:
-        self._spooled = False
-        parcels = await self._outbox.waiting(WINDOW)
-        if parcels:
-            self._spooled = True
+        self._spooled = False  # what is put from here on sets it again
+        try:
+            parcels = await self._outbox.waiting(WINDOW)
             await self._each(self._send_kept(parcel) for parcel in parcels)
+        except BaseException:
+            self._spooled = True
+            raise
+        self._spooled = self._spooled or bool(parcels)
 
     async def _send_kept(self, parcel: Parcel) -> None:
         await self._publish(parcel)
@@ -124,6 +130,7 @@ class Post:
             await self._link.publish(parcel)
         except PublishRefused as error:
             self.refused += 1
+            self._on_change()
             self._log.warning("mqtt_not_taken channel=%s topic=%s why=%s", self._link.name, parcel.topic, error.text)
 
     async def _each(self, sends: Iterable[Awaitable[None]]) -> None:
