@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from zeroclawd_tools._command import Command, Opaque, Plain, Word
-
 from zeroclawd.tool import Assessment, Effect, Risk
+from zeroclawd_tools._command import Command, Opaque, Plain, Word
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
 """Tells what the board itself is and how it fares."""
 
-from zeroclawd_tools._readings import say
-
 from zeroclawd.interfaces import Board
 from zeroclawd.tool import Effect, Output, Risk, tool
+from zeroclawd_tools._readings import say
 
 
 @tool(risk=Risk.LOW, effect=Effect.READ)

@@ -13,10 +13,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from zeroclawd_tools._workspace import Bounds, Workspace, in_thread, is_binary, read_at, shown
-
 from zeroclawd.errors import ToolError
 from zeroclawd.tool import Effect, Output, Risk, ToolContext, tool
+from zeroclawd_tools._workspace import Bounds, Workspace, in_thread, is_binary, read_at, shown
 
 _MOST, _WIDEST, _SECONDS, _ENTRIES, _BYTES = 200, 300, 15.0, 100_000, 200_000_000
 

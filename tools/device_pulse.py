@@ -1,9 +1,8 @@
 """Switches an output on for a while and off again, as one call."""
 
-from zeroclawd_tools._readings import report
-
 from zeroclawd.interfaces import Board
 from zeroclawd.tool import Effect, Output, Risk, tool
+from zeroclawd_tools._readings import report
 
 
 @tool(risk=Risk.MEDIUM, effect=Effect.MUTATE, device="device")

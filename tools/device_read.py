@@ -1,9 +1,8 @@
 """Reads one device afresh."""
 
-from zeroclawd_tools._readings import report
-
 from zeroclawd.interfaces import Board
 from zeroclawd.tool import Effect, Output, Risk, tool
+from zeroclawd_tools._readings import report
 
 
 @tool(risk=Risk.LOW, effect=Effect.READ, device="device", repeatable=True)

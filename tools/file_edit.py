@@ -1,9 +1,8 @@
 """Replaces a passage of a text file in the workspace."""
 
-from zeroclawd_tools._workspace import Workspace, in_thread, writes
-
 from zeroclawd.errors import ToolError
 from zeroclawd.tool import Output, ToolContext, tool
+from zeroclawd_tools._workspace import Workspace, in_thread, writes
 
 
 @tool(assess=writes)

@@ -1,9 +1,8 @@
 """Reads lines of a text file in the workspace."""
 
-from zeroclawd_tools._workspace import Workspace, in_thread, is_binary, reads
-
 from zeroclawd.errors import ToolError
 from zeroclawd.tool import Output, ToolContext, tool
+from zeroclawd_tools._workspace import Workspace, in_thread, is_binary, reads
 
 
 @tool(assess=lambda arguments: reads(str(arguments.get("path", ""))))

@@ -6,10 +6,9 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
-from zeroclawd_tools._workspace import Bounds, Workspace, in_thread, shown
-
 from zeroclawd.errors import ToolError
 from zeroclawd.tool import Effect, Output, Risk, ToolContext, tool
+from zeroclawd_tools._workspace import Bounds, Workspace, in_thread, shown
 
 _MOST, _SECONDS, _ENTRIES = 500, 10.0, 100_000
 

@@ -14,12 +14,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from zeroclawd.errors import ToolError
+from zeroclawd.tool import Arguments, Assessment, Output, Risk, ToolContext, tool
 from zeroclawd_tools._command import Command, Opaque, Plain, Word, parse
 from zeroclawd_tools._process import Program, Run, Said, environment, signal_name
 from zeroclawd_tools._programs import assess, judge, open_to_all
-
-from zeroclawd.errors import ToolError
-from zeroclawd.tool import Arguments, Assessment, Output, Risk, ToolContext, tool
 
 _MOST_NAMES = 5_000
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import datetime
 
-from zeroclawd_tools._readings import uptime
-
 from zeroclawd.tool import Effect, Output, Risk, tool
+from zeroclawd_tools._readings import uptime
 
 
 @tool(risk=Risk.LOW, effect=Effect.READ, repeatable=True)

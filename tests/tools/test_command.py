@@ -9,6 +9,7 @@ import subprocess
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+
 from zeroclawd_tools._command import Opaque, Plain, parse
 
 

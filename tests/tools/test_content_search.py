@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-import zeroclawd_tools.content_search as module
 
+import zeroclawd_tools.content_search as module
 from zeroclawd.errors import ToolError
 from zeroclawd.tool import Output, ToolLimits
 

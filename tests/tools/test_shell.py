@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from zeroclawd_tools._process import PATH, Said, environment
 
 from zeroclawd.errors import ToolError
 from zeroclawd.tool import Output, ToolLimits
+from zeroclawd_tools._process import PATH, Said, environment
 
 Call = Callable[..., Awaitable[Output]]
 

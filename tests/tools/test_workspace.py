@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from zeroclawd_tools._workspace import Workspace, in_thread, resources
 
 from zeroclawd.errors import ToolError
 from zeroclawd.tool import Assessment, Effect, Output, Risk
+from zeroclawd_tools._workspace import Workspace, in_thread, resources
 
 Call = Callable[..., Awaitable[Output]]
 
