@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import field, replace
+from typing import TYPE_CHECKING
 
 from zeroclawd.errors import StoreError
 from zeroclawd.events import Progress, QuestionAsked, TurnEvent
@@ -17,7 +18,9 @@ from zeroclawd.frozen import dataclass
 from zeroclawd.interfaces import Approver, CancelToken, Emit, Sessions
 from zeroclawd.messages import Decision, Inbound, Message, Outbound, Question, Stage
 from zeroclawd.turn.context import TurnContext, TurnState, resolve
-from zeroclawd.turn.loop import TurnEnd, run_turn
+
+if TYPE_CHECKING:
+    from zeroclawd.turn.loop import TurnEnd
 
 log = logging.getLogger(__name__)
 
@@ -165,6 +168,8 @@ class TurnRunner:
         await self._deliver(outbound)
 
     async def _turn(self, running: _Running) -> Outbound:
+        from zeroclawd.turn.loop import run_turn  # with the first turn: a daemon may wait for days
+
         inbound = running.inbound
         turn_id = secrets.token_hex(8)
         state = TurnState(
