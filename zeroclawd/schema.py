@@ -8,7 +8,6 @@ import math
 import re
 import types
 import typing
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, Union
 
@@ -25,6 +24,10 @@ class BadArguments(ValueError):
 
 def canonical_name(name: str) -> str:
     """The one spelling of a tool's name: NFKC before and after folding the case (UAX #31), no space around it."""
+    if name.isascii():
+        return name.casefold().strip()
+    import unicodedata
+
     folded = unicodedata.normalize("NFKC", name).casefold()
     return unicodedata.normalize("NFKC", folded).strip()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
+from pathlib import Path
 
 from zeroclawd.board.driver import Driver
 from zeroclawd.errors import ConfigError
@@ -11,7 +11,7 @@ from zeroclawd.errors import ConfigError
 
 def kinds() -> list[str]:
     """The names of all kinds."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+    return sorted(path.stem for path in Path(__path__[0]).glob("[!_]*.py"))
 
 
 def driver_of(kind: str) -> type[Driver]:
