@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from tests.channels.node import (
     question,
 )
 from zeroclawd.config import OperatorConfig, RiskProfile
-from zeroclawd.interfaces import CancelToken
+from zeroclawd.interfaces import CancelToken, Parcel
 from zeroclawd.messages import Source, Verdict
 from zeroclawd.tool import Risk
 
@@ -496,3 +497,27 @@ async def test_what_cannot_be_recorded_is_not_allowed(
     monkeypatch.setattr(DurableQuestions, "opened", full)
     answer = await ask(running, question("r2"))
     assert (answer.allowed, answer.source) == (False, Source.FAILED)
+
+
+async def test_a_decision_from_the_nodes_own_connection_is_never_heard(running: Node, operator: Person) -> None:
+    waiting = ask(running, question())
+    request = await operator.request("r1")
+    payload = json.dumps(decision(request, "approve")).encode()
+    await running.channel._link.publish(Parcel(running.channel.topics.decision, payload))
+    await operator.until(lambda: operator.on("approval/decision"))
+    await decide(operator, decision({**request, "request_id": "r9"}, "approve"))
+    await operator.outcome(reason="unknown_request")
+    assert not waiting.done()
+    await decide(operator, decision(request, "deny"))
+    await waiting
+
+
+async def test_the_same_over_3_1_1(tmp_path: Path, broker: Mosquitto, operator: Person) -> None:
+    async with node(tmp_path, mqtt(broker.port, protocol="3.1.1"), operators=OPERATORS) as started:
+        waiting = ask(started, question())
+        request = await operator.request("r1")
+        await decide(operator, decision(request, "approve", MALLORY, "alice"))
+        await operator.outcome(reason="bad_signature", question="open")
+        await decide(operator, decision(request, "approve"))
+        assert (await waiting).allowed
+        await cleared(operator, "r1")

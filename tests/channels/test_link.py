@@ -359,7 +359,7 @@ async def test_a_session_that_was_taken_over_is_recognised() -> None:
         if kind == fake.CONNECT:
             writer.write(b"\x20\x03\x00\x00\x00")
         elif kind == fake.SUBSCRIBE:
-            writer.write(b"\x90\x04" + rest[:2] + b"\x00\x01" + b"\xe0\x02\x8e\x00")
+            writer.write(b"\x90\x04" + rest[:2] + b"\x00\x01" + b"\xe0\x07\x8e\x05\x1f\x00\x02no")
 
     async with fake.broker(rude) as port, linked(port, protocol="5") as ears:
         told = await ears.said("down", "took this session over")

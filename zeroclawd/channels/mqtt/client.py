@@ -36,13 +36,17 @@ ATTEMPTS = 2
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A message of some node: `rest` is the topic below `<base>/<node>/`, `document` its JSON, empty if it is none."""
+    """A message of some node: `rest` is the topic below `<base>/<node>/`, `document` its JSON, empty if it is none.
+
+    `expiry` is the rest of its life in seconds, where the broker speaks MQTT 5 and it has one.
+    """
 
     node: str
     rest: str
     document: Mapping[str, Any]
     payload: bytes
     retained: bool = False
+    expiry: float | None = None
 
 
 class Client:
@@ -111,7 +115,7 @@ class Client:
     def _receive(self, delivery: Delivery) -> None:
         self._link.ack(delivery)
         node, rest = node_of(self.base, delivery.topic)
-        seen = Seen(node, rest, _document(delivery.payload), delivery.payload, delivery.retain)
+        seen = Seen(node, rest, _document(delivery.payload), delivery.payload, delivery.retain, delivery.expiry)
         self._keep(seen)
         for listener in self._listeners:
             listener.put_nowait(seen)

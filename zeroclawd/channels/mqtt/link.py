@@ -226,7 +226,7 @@ class _Connection(mqtt.Client):
             self._prepare()
             result = self._work()
         except Exception as error:
-            self.end = _End(wording.explain(error, self.options))
+            self.end = _End(wording.explain(error, self.options), malformed=self.opened)
             _close(self)
         self.crossing.put(_Ended(self, self._final()))
         return result
