@@ -57,6 +57,6 @@ def table(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-def words(cell: str) -> list[str]:
-    """What stands in backquotes."""
-    return re.findall(r"`([^`]+)`", cell)
+def words(text: str) -> list[str]:
+    """What stands in backquotes, outside of fenced blocks."""
+    return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE))
