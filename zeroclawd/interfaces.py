@@ -177,7 +177,7 @@ class BoardHost(Protocol):
         ...
 
     def changed(self, reading: Reading) -> None:
-        """Told of every new state of an output or contact; never blocks."""
+        """Told of every new state: of outputs and contacts as they change, of sensors as they are read; never blocks."""
         ...
 
 

@@ -436,3 +436,11 @@ async def test_an_idle_board_has_no_timer_and_writes_nothing(rig):
         await rig.pass_time(3600)
         assert rig.timers.pending() == 0
         assert rig.memory.writes == writes
+
+
+async def test_a_sensor_is_told_of_when_it_is_read(rig):
+    """What a reading showed is a state too: whoever looks at the broker sees the last one."""
+    async with rig:
+        name = next(info.name for info in rig.board.devices() if info.kind == "bme280")
+        reading = await rig.board.read(name)
+        assert rig.memory.states(name, "temperature")[-1] == reading.values["temperature"]

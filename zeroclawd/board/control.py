@@ -84,7 +84,7 @@ class Control:
         device.last = reading
         if not (isinstance(device, Output) and device.doubt):
             device.fault = ""
-        if tells_by_itself(device.planned) and (last is None or last.values != reading.values):
+        if last is None or last.values != reading.values:
             self._host.changed(reading)
         self._judge_by(device)
 
