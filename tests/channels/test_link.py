@@ -411,9 +411,8 @@ async def test_presence_over_a_whole_life(tmp_path: Path, broker: Mosquitto) -> 
             await watcher.until(lambda: last() == b"online")
         await watcher.until(lambda: last() == b"offline")  # the will
         async with node(tmp_path, mqtt(broker.port), boot_id="boot-3"), person(broker.port) as late:
-            heard = await late.until(lambda: late.on("availability"))
+            heard = await late.until(lambda: [d for d in late.on("availability") if d.payload == b"online"])
             assert heard[0].retain
-            assert heard[-1].payload == b"online"
 
 
 async def test_commands_are_heard_after_a_broker_forgot_everything(tmp_path: Path, broker: Mosquitto) -> None:
@@ -427,8 +426,7 @@ async def test_commands_are_heard_after_a_broker_forgot_everything(tmp_path: Pat
                 await caller.say("command", command(f"c-{number}"))
                 await started.host.until(lambda: len(started.host.taken) == number + 1)  # noqa: B023
                 await caller.until(lambda: caller.documents("status"))
-                heard = await caller.until(lambda: caller.on("availability"))
-                assert heard[-1].payload == b"online"
+                await caller.until(lambda: [d for d in caller.on("availability") if d.payload == b"online"])
 
 
 async def test_unacknowledged_messages_come_again(tmp_path: Path, broker: Mosquitto) -> None:
