@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Coroutine, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from zeroclawd.errors import ChannelError, ConfigError, KeyFileError
-from zeroclawd.frozen import dataclass
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from zeroclawd.channels.mqtt.client import Client
     from zeroclawd.channels.mqtt.documents import Signature
     from zeroclawd.channels.mqtt.once import Target
@@ -40,11 +40,11 @@ KEYS = {
 }
 """What a client file may say, each of it text; files are looked for beside it."""
 _FILES = ("password_file", "ca_file", "cert_file", "key_file", "operator_key", "state_dir")
+_KEY_OF = {"base": "base_topic"}
 _LOGIN = ("username", "password_file", "ca_file", "cert_file", "key_file")
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
+class Where(NamedTuple):
     """A broker, the node that is meant (empty: none or all), and who signs. `port` 0 is the protocol's own."""
 
     host: str
@@ -115,9 +115,7 @@ class Where:
     def _password(self) -> str:
         from zeroclawd.config import secret
 
-        return secret(
-            "password", file=self.password_file, env=self.password_env, credential=self.password_credential
-        )
+        return secret("password", file=self.password_file, env=self.password_env, credential=self.password_credential)
 
     # Who signs
 
@@ -128,6 +126,8 @@ class Where:
         if not (self.operator and self.operator_key):
             missing = "--key FILE" if self.operator else "--operator NAME"
             raise click.UsageError(f"an operator signs with a name and a key; {missing} is missing")
+        from pathlib import Path
+
         from zeroclawd.channels.mqtt.documents import Signature
 
         return Signature(self.operator, read_key(Path(self.operator_key).expanduser()))
@@ -205,16 +205,14 @@ _OPERATOR = (
 )
 
 
-def resolve(
-    *, config: str = "", channel: str = "", broker: str = "", base: str = "", environ: Mapping[str, str] = os.environ,
-    **given: str,
-) -> Where:  # fmt: skip
+def resolve(given: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> Where:
     """Join options with a daemon's config or the client file; options go first. UsageError if no broker is named."""
-    named = {key: value for key, value in {**given, "base_topic": base}.items() if value}
+    named = {_KEY_OF.get(name, name): value for name, value in given.items() if value}
+    config, channel, broker = (named.pop(name, "") for name in ("config", "channel", "broker"))
     if config and broker:
         raise click.UsageError("--config and --broker both name a broker; give one of them")
     if config:
-        return _where({**_from_config(Path(config), channel), **named})
+        return _where({**_from_config(config, channel), **named})
     file = client_file(environ)
     known = _read_client(file) if file else {}
     if broker:
@@ -250,43 +248,47 @@ def _address(broker: str) -> dict[str, Any]:
     if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname or parts.path.strip("/"):
         raise click.UsageError(f"{broker!r} is no broker: mqtt://HOST[:PORT], or mqtts://HOST[:PORT] for TLS")
     if parts.username is not None:
-        raise click.UsageError("a login does not belong into the address, where others see it: --username, --password-file")
+        raise click.UsageError(
+            "a login does not belong into the address, where others see it: --username, --password-file"
+        )
     return {"host": parts.hostname, "port": port, "tls": parts.scheme == "mqtts"}
 
 
 # The client file
 
 
-def client_file(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The client file that is used: the one that is named, or the usual one if it is there."""
+def client_file(environ: Mapping[str, str] = os.environ) -> str:
+    """The client file that is used: the one that is named, the usual one if it is there, or none (empty)."""
     named = environ.get(VARIABLE, "")
-    path = Path(named or USUAL).expanduser()
-    if named and not path.is_file():
-        raise ConfigError("there is no such file", file=str(path), hint=f"unset {VARIABLE}, or name one that is there")
-    return path if path.is_file() else None
+    path = os.path.expanduser(named or USUAL)
+    if os.path.isfile(path):
+        return path
+    if named:
+        raise ConfigError("there is no such file", file=path, hint=f"unset {VARIABLE}, or name one that is there")
+    return ""
 
 
-def client_state_dir(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Where the client file says that the daemon keeps its ledger."""
+def client_state_dir(environ: Mapping[str, str] = os.environ) -> str:
+    """Where the client file says that the daemon keeps its ledger; empty if it does not say."""
     file = client_file(environ)
-    said = _read_client(file).get("state_dir", "") if file else ""
-    return Path(said) if said else None
+    return _read_client(file).get("state_dir", "") if file else ""
 
 
-def _read_client(path: Path) -> dict[str, str]:
+def _read_client(file: str) -> dict[str, str]:
     import tomllib
 
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
+        with open(file, "rb") as opened:
+            table = tomllib.load(opened)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(f"cannot be read: {reason}", file=str(path)) from None
+        raise ConfigError(f"cannot be read: {reason}", file=file) from None
     for key, value in table.items():
         if key not in KEYS:
-            raise ConfigError(f"unknown key{_did_you_mean(key)}", key=key, file=str(path), hint=f"known: {', '.join(KEYS)}")
+            raise ConfigError(f"unknown key{_did_you_mean(key)}", key=key, file=file, hint=f"known: {', '.join(KEYS)}")
         if not isinstance(value, str):
-            raise ConfigError("must be text", key=key, file=str(path))
-    return {key: _beside(path, value) if key in _FILES else value for key, value in table.items() if value}
+            raise ConfigError("must be text", key=key, file=file)
+    return {key: _beside(file, value) if key in _FILES else value for key, value in table.items() if value}
 
 
 def _did_you_mean(key: str) -> str:
@@ -296,11 +298,11 @@ def _did_you_mean(key: str) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
-def _beside(file: Path, name: str) -> str:
-    return str(file.parent / Path(name).expanduser())
+def _beside(file: str, name: str) -> str:
+    return os.path.join(os.path.dirname(file), os.path.expanduser(name))
 
 
-def _from_config(path: Path, channel: str) -> dict[str, Any]:
+def _from_config(path: str, channel: str) -> dict[str, Any]:
     from zeroclawd.config import load
     from zeroclawd.daemon.build import node_of
 

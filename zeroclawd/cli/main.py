@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
@@ -52,6 +51,8 @@ class Lazy(click.Group):
         """Find the command, or name the nearest one."""
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in COMMANDS:
+            import difflib
+
             near = difflib.get_close_matches(name, COMMANDS, n=1)
             guess = f"; did you mean '{near[0]}'?" if near else "; `zeroclawd --help` lists them"
             raise click.UsageError(f"there is no command '{name}'{guess}", ctx)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,7 +31,11 @@ def options(function: Command) -> Command:
     """`--json` and `--lang`, which every command of ours has."""
     function = click.option("--json", "as_json", is_flag=True, help="JSON, one object a line.")(function)
     return click.option(
-        "--lang", default="", expose_value=False, callback=_note_language, help="Language of what is said.  [default: $LANG]"
+        "--lang",
+        default="",
+        expose_value=False,
+        callback=_note_language,
+        help="Language.  [default: $LANG]",
     )(function)
 
 
@@ -82,6 +85,11 @@ def echo(text: str = "", *, err: bool = False) -> None:
     click.echo(text, err=err)
 
 
+def write(text: str) -> None:
+    """Part of a line, at once."""
+    click.echo(text, nl=False)
+
+
 def visible(text: str) -> str:
     r"""The text with everything that a terminal would obey or hide written out, as JSON does it: `\u001b`, `\u202e`.
 
@@ -94,6 +102,8 @@ def visible(text: str) -> str:
 
 
 def _written(letter: str) -> str:
+    import unicodedata
+
     if unicodedata.category(letter) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
         return letter
     raw = letter.encode("utf-16-be", "surrogatepass")
@@ -155,10 +165,24 @@ def width(text: str) -> int:
     """Columns that a text takes: East Asian wide letters take two (UAX #11), combining marks none."""
     if text.isascii():
         return len(text)
+    import unicodedata
+
     return sum(
         0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
         for letter in text
     )
+
+
+def fitting(text: str) -> str:
+    """A line that does not wrap in this terminal: as it is, or the end of it without its colours."""
+    import shutil
+
+    room = shutil.get_terminal_size().columns - 1
+    if width(bare := click.unstyle(text)) <= room:
+        return text
+    while width(bare) >= room and bare:
+        bare = bare[1:]
+    return f"…{bare}"
 
 
 # Time

@@ -220,7 +220,8 @@ class TurnRunner:
         self._emit(event)
         match event:
             case QuestionAsked(summary=text) | Progress(text=text):
-                note = Outbound(inbound.id, Stage.PROGRESS, text, inbound.ingress, event.turn_id)
+                flags = ("asks_operator",) if isinstance(event, QuestionAsked) else ()
+                note = Outbound(inbound.id, Stage.PROGRESS, text, inbound.ingress, event.turn_id, flags=flags)
                 if not self._progress.full():
                     self._progress.put_nowait(note)
 

@@ -145,6 +145,12 @@ class Client:
             while True:
                 yield await queue.get()
 
+    @contextlib.contextmanager
+    def heard(self) -> Iterator[AsyncIterator[Seen]]:
+        """The same, from now on: for an answer that may come before one has begun to wait for it."""
+        with self._listening() as queue:
+            yield _drained(queue)
+
     async def publish(self, node: str, rest: str, document: Mapping[str, Any]) -> None:
         """Publish JSON below a node; returns when the broker has it."""
         await self._link.publish(Parcel(f"{self.base}/{node}/{rest}", msgspec.json.encode(document)))
@@ -249,6 +255,11 @@ def questions(node: str = "+") -> tuple[str, ...]:
 def states(node: str = "+") -> tuple[str, ...]:
     """What to listen on for the retained status documents, presence and device states."""
     return (f"{node}/availability", f"{node}/status", f"{node}/device/+/state")
+
+
+async def _drained(queue: asyncio.Queue[Seen]) -> AsyncIterator[Seen]:
+    while True:
+        yield await queue.get()
 
 
 async def _replies(queue: asyncio.Queue[Seen], command_id: str) -> AsyncIterator[Mapping[str, Any]]:

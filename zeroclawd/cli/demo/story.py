@@ -436,7 +436,9 @@ async def _stay(stage: Stage) -> None:
     client = stage.folder / "client.toml"
     port = stage.house.config.channels.mqtt["demo"].port
     client.write_text(
-        f'broker = "mqtt://127.0.0.1:{port}"\nnode = "{NODE}"\noperator = "alice"\noperator_key = "{key}"\n', "utf-8"
+        f'broker = "mqtt://127.0.0.1:{port}"\nnode = "{NODE}"\noperator = "alice"\noperator_key = "{key}"\n'
+        f'state_dir = "{stage.folder / "state"}"\n',
+        "utf-8",
     )
     stage.show.say("\nIt stays open. In another terminal:\n")
     stage.show.say(f"  export ZEROCLAWD_CLIENT={client}")
