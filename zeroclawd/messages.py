@@ -201,7 +201,10 @@ Slot = Prepared | ToolResult
 
 @dataclass(frozen=True, slots=True)
 class Inbound:
-    """A message that becomes a turn. `calls` are direct commands that need no model; `tools` narrows what may be seen."""
+    """A message that becomes a turn. `calls` are direct commands that need no model; `tools` narrows what may be seen.
+
+    `once` is False where the message came without an id, so that nobody can tell a second delivery.
+    """
 
     id: str
     text: str
@@ -209,6 +212,7 @@ class Inbound:
     ingress: Ingress
     tools: tuple[str, ...] | None = None
     calls: tuple[RawCall, ...] = ()
+    once: bool = True
 
 
 class Stage(enum.StrEnum):

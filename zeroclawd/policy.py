@@ -68,6 +68,16 @@ def rule(profile: RiskProfile, tool: str, assessment: Assessment) -> Answer:
     return Answer(Ruling.ASK, "a call of medium risk needs an operator")
 
 
+def repeatable(once: bool, assessment: Assessment, idempotent: bool) -> str:
+    """Empty if a call may run although its message could come twice, else why it may not.
+
+    A message without an id is known by its packet only; what it does to a device must then be the same done twice.
+    """
+    if once or idempotent or not assessment.device or assessment.effect is Effect.READ:
+        return ""
+    return "the command came without an id and could be carried out twice; send it in an envelope with an id"
+
+
 def names(entries: Iterable[str], tool: str, device: str) -> bool:
     """True if a list names this call: `*`, a tool, a device, or `tool:device`."""
     for entry in entries:

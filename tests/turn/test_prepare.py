@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -221,6 +222,15 @@ async def test_wrong_arguments_unknown_tools_and_unknown_devices_come_back_as_er
     assert "boiler" in texts[3]
     assert "look" in texts[4]
     assert stage.log == []
+
+
+async def test_a_command_without_an_id_moves_no_device_unless_twice_is_the_same() -> None:
+    wanted = calls(LAMP, ("look", {}))
+    stage = Stage([wanted, "ok"], profile=RiskProfile(level="full"))
+    assert set(stage.results(await stage.run(once=False))) == {("set_device", "blocked"), ("look", "ok")}
+    same = Stage([wanted, "ok"], profile=RiskProfile(level="full"))
+    same.board.infos["lamp"] = dataclasses.replace(same.board.infos["lamp"], idempotent=True)
+    assert set(same.results(await same.run(once=False))) == {("set_device", "ok"), ("look", "ok")}
 
 
 async def test_a_tool_outside_of_this_turn_is_blocked_and_not_advertised() -> None:

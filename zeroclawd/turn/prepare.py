@@ -130,6 +130,8 @@ async def check_arguments(walk: Walk) -> ToolResult | None:
         device = walk.context.board.device(assessment.device) if assessment.device else None
     except (BadArguments, DeviceError) as error:
         return walk.end(Outcome.ERROR, str(error))
+    if twice := policy.repeatable(walk.state.inbound.once, assessment, device is None or device.idempotent):
+        return walk.end(Outcome.BLOCKED, f"not run: {twice}")
     walk.tool = tool
     walk.assessment = policy.floor(assessment, device.risk if device else None)
     walk.digest = digest_of(walk.context, walk.call)

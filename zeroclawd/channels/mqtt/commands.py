@@ -22,6 +22,7 @@ from zeroclawd.messages import Entry, Inbound, Ingress, RawCall, Stage, Trust
 from zeroclawd.redact import plain
 
 PACKETS_REMEMBERED = 256
+_PACKET = "packet-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Commands:
         self._packets[packet] = None
         while len(self._packets) > PACKETS_REMEMBERED:
             self._packets.popitem(last=False)
-        return replace(command, id=f"packet-{self._new_id()}")
+        return replace(command, id=f"{_PACKET}{self._new_id()}")
 
     def _admit(self, command: Command, heard: Heard) -> _Sender:
         self._check_age(command)
@@ -152,6 +153,7 @@ class Commands:
             ),
             tools=command.tools,
             calls=calls,
+            once=not command.id.startswith(_PACKET),
         )
 
     async def _claim(self, inbound: Inbound, command: Command, heard: Heard) -> None:
