@@ -57,6 +57,18 @@ def table(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
+def prose(text: str) -> str:
+    """A text without its fenced blocks, on one line, so that it does not matter where its lines are broken."""
+    return " ".join(re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE).split())
+
+
+def paragraph(name: str, start: str) -> str:
+    """The paragraph or list item of a page that begins so."""
+    found = re.search(rf"^{re.escape(start)}.*?(?=\n\n|\n- |\Z)", page(name), re.DOTALL | re.MULTILINE)
+    assert found, f"{name} has nothing that begins with {start!r}"
+    return found[0]
+
+
 def words(text: str) -> list[str]:
     """What stands in backquotes, outside of fenced blocks."""
-    return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE))
+    return re.findall(r"`([^`]+)`", prose(text))

@@ -8,7 +8,7 @@ import tomllib
 import msgspec
 import pytest
 
-from tests.docs.pages import blocks, page, section, table, words
+from tests.docs.pages import blocks, page, paragraph, prose, section, table, words
 from zeroclawd.board.control import LONGEST_PULSE
 from zeroclawd.board.driver import HEADER_PINS, OutputDriver
 from zeroclawd.board.kinds import driver_of, kinds
@@ -87,7 +87,7 @@ def test_the_rules_are_in_the_boards_own_words():
 
 
 def test_refusals_are_in_the_boards_own_words():
-    text = section(PAGE, "Rules below policy")
+    text = prose(section(PAGE, "Rules below policy"))
     pump = next(device for device in ALL if device.name == "pump")
     heater = next(device for device in ALL if device.name == "heater")
     off = Switched.just_off(100.0)
@@ -111,6 +111,5 @@ def test_pins_and_chips_are_as_the_code_has_them():
 def test_the_example_interlocks_are_rules():
     from zeroclawd.board.interlock import parse as rule
 
-    line = next(line for line in page(PAGE).splitlines() if line.startswith("**Interlocks**"))
-    for text in words(line):
+    for text in words(paragraph(PAGE, "**Interlocks** compare").partition(". A value")[0]):
         assert rule(text).names

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.broker import Mosquitto
-from tests.docs.pages import ROOT, blocks, page, section, table, words
+from tests.docs.pages import ROOT, blocks, page, paragraph, prose, section, table, words
 from tests.process import CONFIG, Daemon
 from zeroclawd import signing
 from zeroclawd.channels.mqtt import envelope
@@ -155,7 +155,7 @@ def test_the_verdicts_and_outcomes_are_all_there():
         Verdict.APPROVE, Verdict.DENY, Verdict.REPLACE, Verdict.ALWAYS,
     ]  # fmt: skip
     undecided = set(Source) - {Source.POLICY, Source.GRANT, Source.OPERATOR, Source.UNAVAILABLE}
-    outcomes = set(words(section(PAGE, "Outcomes").splitlines()[-2]))
+    outcomes = set(words(paragraph(PAGE, "`outcome` is")))
     assert outcomes >= undecided | {"approved", "denied", "replaced"}
 
 
@@ -249,9 +249,9 @@ def test_the_page_names_the_bounds_that_the_code_keeps():
     from zeroclawd.channels.mqtt import approval, refusals
     from zeroclawd.store import inbox
 
-    text = page(PAGE)
+    text = prose(page(PAGE))
     assert (inbox.MAX_IDS, inbox.MAX_AGE, inbox.KEPT_REPLIES) == (20_000, 30 * 86_400, 500)
-    assert "last 20,000 ids are kept, for up to 30\n  days, and the last 500 replies" in text
+    assert "last 20,000 ids are kept, for up to 30 days, and the last 500 replies" in text
     assert (approval.CONNECT_PATIENCE, refusals.BURST, refusals.PER_SECOND) == (5, 60, 0.5)
     assert "no connection for five seconds" in text
     assert "after a burst of 60, one in two seconds" in text
