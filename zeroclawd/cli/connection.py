@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from zeroclawd.channels.mqtt.client import Client
     from zeroclawd.channels.mqtt.documents import Signature
-    from zeroclawd.channels.mqtt.once import Target
     from zeroclawd.config import MqttConfig, TlsConfig
     from zeroclawd.interfaces import Health
     from zeroclawd.signing import Keypair
@@ -45,10 +44,10 @@ _LOGIN = ("username", "password_file", "ca_file", "cert_file", "key_file")
 
 
 class Where(NamedTuple):
-    """A broker, the node that is meant (empty: none or all), and who signs. `port` 0 is the protocol's own."""
+    """A broker, the node that is meant (empty: none or all), and who signs."""
 
     host: str
-    port: int = 0
+    port: int
     tls: bool = False
     base: str = "zeroclaw"
     node: str = ""
@@ -66,11 +65,7 @@ class Where(NamedTuple):
     @property
     def address(self) -> str:
         """The broker, for people."""
-        return f"{'mqtts' if self.tls else 'mqtt'}://{self.host}:{self._port}"
-
-    @property
-    def _port(self) -> int:
-        return self.port or (8883 if self.tls else 1883)
+        return f"{'mqtts' if self.tls else 'mqtt'}://{self.host}:{self.port}"
 
     def one_node(self) -> str:
         """The node, for commands that need one."""
@@ -80,7 +75,7 @@ class Where(NamedTuple):
             )
         return self.node
 
-    # For the client that stays, and for the one that publishes once
+    # What a connection takes
 
     @property
     def mqtt(self) -> MqttConfig:
@@ -89,30 +84,26 @@ class Where(NamedTuple):
 
         return MqttConfig(
             host=self.host,
-            port=self._port,
+            port=self.port,
             base_topic=self.base,
             username=self.username,
             password_file=self.password_file,
             password_env=self.password_env,
             password_credential=self.password_credential,
-            tls=self._tls(),
+            tls=self.tls_config(),
             protocol=self.protocol,  # type: ignore[arg-type]
         )
 
-    def target(self) -> Target:
-        """The same for a single message."""
-        from zeroclawd.channels.mqtt.once import Target
-
-        return Target(self.host, self._port, self.username, self._password, self._tls(), self.protocol)
-
-    def _tls(self) -> TlsConfig | None:
+    def tls_config(self) -> TlsConfig | None:
+        """How to check the broker's certificate, or None without TLS."""
         if not self.tls:
             return None
         from zeroclawd.config import TlsConfig
 
         return TlsConfig(ca_file=self.ca_file, cert_file=self.cert_file, key_file=self.key_file)
 
-    def _password(self) -> str:
+    def password(self) -> str:
+        """The password of the login; empty if none is named."""
         from zeroclawd.config import secret
 
         return secret("password", file=self.password_file, env=self.password_env, credential=self.password_credential)
@@ -231,6 +222,7 @@ def _where(found: dict[str, Any]) -> Where:
         found |= _address(found.pop("broker"))
     base = found.pop("base_topic", "zeroclaw")
     found.pop("state_dir", "")
+    found["port"] = found["port"] or (8883 if found["tls"] else 1883)
     where = Where(base=base, **found)
     if (where.ca_file or where.cert_file) and not where.tls:
         raise click.UsageError(f"certificates mean TLS, and {where.address} has none; write mqtts://")

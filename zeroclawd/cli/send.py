@@ -100,7 +100,7 @@ def _post(wish: _Wish) -> None:
 
     unsigned = documents.command(wish.id, wish.text, time.time(), session=wish.session, tools=wish.tools)
     payload = json.dumps(documents.signed_command(wish.node, unsigned, wish.by)).encode()
-    once.publish(wish.where.target(), f"{wish.where.base}/{wish.node}/command", payload)
+    once.publish(wish.where, f"{wish.where.base}/{wish.node}/command", payload)
 
 
 class _Waiting:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
@@ -14,10 +13,29 @@ from zeroclawd.channels.mqtt import wording
 from zeroclawd.errors import ChannelError
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from paho.mqtt.properties import Properties
     from paho.mqtt.reasoncodes import ReasonCode
 
     from zeroclawd.config import TlsConfig
+
+    class Target(wording.Broker, Protocol):
+        """A broker with all that it takes to connect."""
+
+        @property
+        def protocol(self) -> str:
+            """As in the config; `auto` tries 3.1.1 if the broker does not speak 5."""
+            ...
+
+        def password(self) -> str:
+            """What goes with the login; KeyFileError if it cannot be read."""
+            ...
+
+        def tls_config(self) -> TlsConfig | None:
+            """How to check the broker's certificate, or None without TLS."""
+            ...
+
 
 ACKNOWLEDGE_SECONDS = 15.0
 _VERSIONS = {
@@ -25,17 +43,6 @@ _VERSIONS = {
     "5": (MQTTProtocolVersion.MQTTv5,),
     "3.1.1": (MQTTProtocolVersion.MQTTv311,),
 }
-
-
-class Target(NamedTuple):
-    """The broker; `protocol` as in the config, where `auto` tries 3.1.1 if the broker does not speak 5."""
-
-    host: str
-    port: int
-    username: str = ""
-    password: Callable[[], str] = str
-    tls: TlsConfig | None = None
-    protocol: str = "auto"
 
 
 class _OtherProtocol(ChannelError):
@@ -80,8 +87,8 @@ class _Attempt:
     def _connect(self) -> None:
         if self._target.username:
             self._client.username_pw_set(self._target.username, self._target.password() or None)
-        if self._target.tls:
-            self._client.tls_set_context(wording.tls_context(self._target.tls))
+        if tls := self._target.tls_config():
+            self._client.tls_set_context(wording.tls_context(tls))
         self._client.connect(self._target.host, self._target.port)
 
     def _wait(self) -> None:

@@ -4,38 +4,40 @@ from __future__ import annotations
 
 import socket
 import ssl
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from zeroclawd.errors import KeyFileError, ZeroclawdError
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from paho.mqtt.properties import Properties
     from paho.mqtt.reasoncodes import ReasonCode
 
     from zeroclawd.config import TlsConfig
 
+    class Broker(Protocol):
+        """Where a connection goes, and as whom."""
+
+        @property
+        def host(self) -> str:
+            """Name or address."""
+            ...
+
+        @property
+        def port(self) -> int:
+            """TCP port."""
+            ...
+
+        @property
+        def username(self) -> str:
+            """The login, or empty."""
+            ...
+
+
 CONNECT_SECONDS = 10.0
 BAD_LOGIN = frozenset({0x86, 0x87})
 UNSUPPORTED_PROTOCOL = 0x84
-
-
-class Broker(Protocol):
-    """Where a connection goes, and as whom."""
-
-    @property
-    def host(self) -> str:
-        """Name or address."""
-        ...
-
-    @property
-    def port(self) -> int:
-        """TCP port."""
-        ...
-
-    @property
-    def username(self) -> str:
-        """The login, or empty."""
-        ...
 
 
 def explain(error: Exception, broker: Broker) -> str:
