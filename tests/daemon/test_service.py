@@ -90,6 +90,17 @@ async def test_the_main_job(daemon: Daemon) -> None:
     assert kinds.index("command") < kinds.index("intent") < kinds.index("outcome") < kinds.index("stop")
 
 
+async def test_states_are_told_from_the_start(daemon: Daemon) -> None:
+    """After a crash a retained state may say "on"; the first thing that is said is what the hardware shows now."""
+    daemon.start()
+    async with person(daemon) as client:
+        await online(client)
+        await ask(client, "turn on the lamp")
+        daemon.end(signal.SIGKILL)
+        daemon.start()
+        await until(client, "device/lamp/state", lambda seen: seen.document.get("values") == {"on": False})
+
+
 async def test_a_clean_stop_is_quick_says_so_and_leaves_the_node_offline(daemon: Daemon) -> None:
     daemon.start()
     async with person(daemon) as client:

@@ -45,10 +45,18 @@ def test_every_tool_and_parameter_has_words_and_no_words_are_left_over(catalog: 
     assert not surplus, f"locales/{language}/tools.ftl has words for what does not exist: {surplus}"
 
 
+# A tool of somebody's own is on their own bill.
+SHIPPED = frozenset(
+    {"board_info", "content_search", "device_list", "device_pulse", "device_read", "device_write"}
+    | {"file_edit", "file_read", "file_write", "glob_search", "shell", "time"}
+)
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_what_a_model_reads_of_all_tools_is_short(language: str) -> None:
     """Twelve tools in the form of a chat completions request; with the prompt the budget is 6 KB, in English."""
-    specs = Catalog.load(Texts(language)).specs()
+    specs = [spec for spec in Catalog.load(Texts(language)).specs() if spec.name in SHIPPED]
+    assert len(specs) == len(SHIPPED)
     request = [
         {"type": "function", "function": {"name": s.name, "description": s.description, "parameters": s.parameters}}
         for s in specs

@@ -51,6 +51,7 @@ class House:
         self.started = clock.wall()
         self.problems: dict[str, str] = {}
         self._closed = False
+        self._shown: dict[str, Reading] = {}
         self._hardware = hardware
         self._extra_observers = tuple(observers)
         self.channels: tuple[MqttChannel, ...] = ()
@@ -90,6 +91,8 @@ class House:
         await self.board.start()
         self._build_turns()
         self.channels = self._build_channels()
+        for reading in list(self._shown.values()):  # what the board showed while nobody was there to be told
+            self.changed(reading)
 
     def _build_turns(self) -> None:
         from zeroclawd.providers.pool import Pool
@@ -261,6 +264,7 @@ class House:
 
     def changed(self, reading: Reading) -> None:
         """A device has a new state."""
+        self._shown[reading.device] = reading
         for channel in self.channels:
             channel.changed(reading)
 

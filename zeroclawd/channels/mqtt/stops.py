@@ -9,7 +9,7 @@ from zeroclawd.channels.mqtt.link import Delivery
 from zeroclawd.channels.mqtt.parts import Parts
 from zeroclawd.channels.mqtt.replies import Address, reply
 from zeroclawd.channels.mqtt.topics import CANCEL, Heard
-from zeroclawd.errors import RefusedMessage
+from zeroclawd.errors import EmergencyStopped, RefusedMessage
 from zeroclawd.interfaces import Host
 from zeroclawd.messages import Entry, Stage
 
@@ -49,7 +49,10 @@ class Stops:
                 self._answer(wish.id, "the emergency stop is engaged")
             case Release() as wish:
                 self._check_release(wish)
-                await self._host.release_stop(f"operator:{wish.operator}")
+                try:
+                    await self._host.release_stop(f"operator:{wish.operator}")
+                except EmergencyStopped as error:
+                    raise _no(wish, "still_engaged", error.text) from None
                 self._answer(wish.id, "the emergency stop is released")
 
     def _check_release(self, wish: Release) -> None:
