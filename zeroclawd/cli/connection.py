@@ -44,13 +44,14 @@ _LOGIN = ("username", "password_file", "ca_file", "cert_file", "key_file")
 
 
 class Where(NamedTuple):
-    """A broker, the node that is meant (empty: none or all), and who signs."""
+    """A broker, the node that is meant, and who signs; `only` is the node if an option named it, and else all are meant."""
 
     host: str
     port: int
     tls: bool = False
     base: str = "zeroclaw"
     node: str = ""
+    only: str = ""
     username: str = ""
     password_file: str = ""
     password_env: str = ""
@@ -180,7 +181,7 @@ def signing_options(function: Command) -> Command:
 _FILE = click.Path(dir_okay=False)
 _BROKER = (
     click.option("--broker", default="", metavar="URL", help="mqtt://HOST[:PORT], or mqtts:// for TLS."),
-    click.option("--node", default="", help="The node that is meant."),
+    click.option("--node", default="", help="The node that is meant.  [default: as in the file, or all]"),
     click.option("--base", default="", help="The base topic.  [default: zeroclaw]"),
     click.option("--username", default="", help="The broker login."),
     click.option("--password-file", default="", type=_FILE, help="A file with its password."),
@@ -199,6 +200,7 @@ _OPERATOR = (
 def resolve(given: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> Where:
     """Join options with a daemon's config or the client file; options go first. UsageError if no broker is named."""
     named = {_KEY_OF.get(name, name): value for name, value in given.items() if value}
+    named["only"] = named.get("node", "")
     config, channel, broker = (named.pop(name, "") for name in ("config", "channel", "broker"))
     if config and broker:
         raise click.UsageError("--config and --broker both name a broker; give one of them")

@@ -130,25 +130,28 @@ def json_text(document: Any) -> str:
 # Tables
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, none: str) -> None:
-    """A table: wrapped to its width in a terminal, aligned columns in a pipe; `none` is said if there is no row."""
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, none: str, whole: int = 1) -> None:
+    """A table: in a terminal wrapped to its width but for the first `whole` columns, in a pipe aligned.
+
+    `none` is said, beside the output, if there is no row.
+    """
     listed = [[visible(str(cell)) for cell in row] for row in rows]
     if not listed:
         click.echo(none, err=True)
     elif terminal():
-        _drawn(heads, listed)
+        _drawn(heads, listed, whole)
     else:
         _plain(heads, listed)
 
 
-def _drawn(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _drawn(heads: Sequence[str], rows: Sequence[Sequence[str]], whole: int) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     drawn = Table(box=None, pad_edge=False, header_style="bold")
-    for head in heads:
-        drawn.add_column(head, overflow="fold")
+    for place, head in enumerate(heads):
+        drawn.add_column(head, overflow="fold", no_wrap=place < whole)
     for row in rows:
         drawn.add_row(*(Text(cell, style=_MEANING.get(cell, "")) for cell in row))
     Console(highlight=False, no_color=bool(os.environ.get("NO_COLOR")) or None).print(drawn)

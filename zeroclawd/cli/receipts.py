@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -74,6 +75,7 @@ def _state_dir(config: Path | None) -> Path:
 
 # Listing
 
+_STAMP = len("2026-01-31 22:00:00")
 _HEADS = ("row", "time", "kind", "device", "call", "asked by", "decided", "outcome", "note")
 
 
@@ -109,8 +111,20 @@ def list_(
         for row in found:
             output.as_json(row.document())
     else:
-        output.table(_HEADS, map(_cells, found), none=output.words()("receipts-none"))
+        _table(found, none=output.words()("receipts-none"))
     return 0
+
+
+def _table(found: Iterable[Row], none: str = "") -> None:
+    """Rows as a table; the offset of the local time stands in the head as long as it is the same for all."""
+    rows = [list(_cells(row)) for row in found]
+    offsets = {row[1][_STAMP:].removesuffix(" ?") for row in rows}
+    heads = list(_HEADS)
+    if len(offsets) == 1:
+        heads[1] = f"time {offsets.pop()}"
+        for row in rows:
+            row[1] = row[1][:_STAMP] + (" ?" if row[1].endswith("?") else "")
+    output.table(heads, rows, none=none, whole=3)
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -119,11 +133,24 @@ def _cells(row: Row) -> tuple[str, ...]:
         output.moment(row.time) + ("" if row.wall_synced else " ?"),
         row.kind,
         row.device or "-",
-        f"{row.tool} {_short(row.arguments)}".strip() or "-",
+        f"{row.tool} {_short(_arguments(row))}".strip() or "-",
         row.principal or "-",
         " ".join(part for part in (row.decision, row.decided_by) if part) or "-",
         row.outcome or "-",
         _short(row.note) or "-",
+    )
+
+
+def _arguments(row: Row) -> str:
+    """What a call was given, as `value=true`; its device has a column of its own."""
+    try:
+        given = json.loads(row.arguments)
+    except ValueError:
+        given = None
+    if not row.tool or not isinstance(given, dict):
+        return row.arguments
+    return " ".join(
+        f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in given.items() if name != "device"
     )
 
 
@@ -152,7 +179,7 @@ def show(seq: int, as_json: bool, **place: Path | None) -> int:
     same = [row for row in rows.rows(path, turn=found.turn_id) if found.turn_id and row.call_id == found.call_id]
     if len(same) > 1:
         output.echo(f"\n{output.words()('receipts-same-call')}")
-        output.table(_HEADS, map(_cells, same), none="")
+        _table(same)
     return 0
 
 
@@ -179,7 +206,7 @@ def check(token: str, as_json: bool, **place: Path | None) -> int:
         output.echo(f"  {words('receipts-not-ours-try')}", err=True)
     else:
         output.echo(output.colour(words("receipts-ours"), output.GOOD))
-        output.table(_HEADS, [_cells(found)], none="")
+        _table([found])
     return 0 if found else 1
 
 

@@ -62,7 +62,7 @@ async def nodes(where: Where) -> list[Node]:
     """All nodes that the broker knows of, or the one that is named, by name."""
     from zeroclawd.channels.mqtt.client import states
 
-    async with connection.client(where, *states(where.node or "+")) as client:
+    async with connection.client(where, *states(where.only or "+")) as client:
         return sorted(of(await gather(client)).values(), key=lambda node: node.name)
 
 

@@ -29,7 +29,7 @@ def command(as_json: bool, **where: str) -> int:
         output.table(
             ("node", "state", "stop", "questions", "version", "since", "why"),
             [_cells(node) for node in known],
-            none=f"{none} ({found.address}, {found.base}/{found.node or '+'})",
+            none=f"{none} ({found.address}, {found.base}/{found.only or '+'})",
         )
     return 0 if known and all(node.state == "ok" for node in known) else 1
 

@@ -51,7 +51,7 @@ async def _collect(where: Where) -> list[Asked]:
     from zeroclawd.cli.approvals import questions
     from zeroclawd.cli.retained import gather
 
-    async with connection.client(where, *topics(where.node or "+")) as client:
+    async with connection.client(where, *topics(where.only or "+")) as client:
         return questions.open_ones(await gather(client))
 
 
@@ -156,7 +156,7 @@ async def _signed_answer(where: Where, request_id: str, answer: _Answer, *, quie
     from zeroclawd.cli.retained import gather
 
     by = where.signed()
-    async with connection.client(where, *topics(where.node or "+")) as client:
+    async with connection.client(where, *topics(where.only or "+")) as client:
         asked = questions.pick(request_id, questions.open_ones(await gather(client)))
         if not quiet:
             output.echo(questions.shown(asked), err=True)

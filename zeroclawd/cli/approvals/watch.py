@@ -32,7 +32,8 @@ class Desk:
 
     def __init__(self) -> None:
         self.open: dict[tuple[str, str], Asked] = {}
-        self._aside: set[tuple[str, str]] = set()
+        self.skipped: set[tuple[str, str]] = set()
+        self.answered: set[tuple[str, str]] = set()
 
     def put(self, asked: Asked) -> bool:
         """Take a question, or what is new about it; True if it was not known."""
@@ -43,24 +44,18 @@ class Desk:
     def end(self, key: tuple[str, str]) -> None:
         """It is over."""
         self.open.pop(key, None)
-        self._aside.discard(key)
+        self.skipped.discard(key)
+        self.answered.discard(key)
 
-    def aside(self, key: tuple[str, str]) -> None:
-        """Lay it aside: it is skipped, or answered and not yet over."""
-        self._aside.add(key)
-
-    def back(self, key: tuple[str, str]) -> None:
-        """It is before the operator again."""
-        self._aside.discard(key)
-
-    def all_back(self) -> None:
-        """So are all that were laid aside."""
-        self._aside.clear()
+    @property
+    def waiting(self) -> list[Asked]:
+        """Those that the operator has neither skipped nor answered."""
+        return [asked for key, asked in self.open.items() if key not in self.skipped | self.answered]
 
     @property
     def current(self) -> Asked | None:
-        """The first that is not laid aside."""
-        return next((asked for key, asked in self.open.items() if key not in self._aside), None)
+        """The one before the operator."""
+        return next(iter(self.waiting), None)
 
     @property
     def late(self) -> list[Asked]:
@@ -78,19 +73,19 @@ class Screen:
     def say(self, text: str) -> None:
         """A line that stays."""
         output.echo(f"\r\x1b[K{text}" if self._below else text)
-        self._redraw()
+        output.write(self._below)
+
+    def ring(self) -> None:
+        """Call somebody who looks elsewhere."""
+        if self._live:
+            output.write("\a")
 
     def below(self, text: str) -> None:
         """What stands below; empty for nothing."""
         fitting = output.fitting(text) if self._live else ""
         if fitting != self._below:
-            output.write("\r\x1b[K")
             self._below = fitting
-            self._redraw()
-
-    def _redraw(self) -> None:
-        if self._below:
-            output.write(f"\r\x1b[K{self._below}")
+            output.write(f"\r\x1b[K{fitting}")
 
 
 class Watch:
@@ -114,7 +109,7 @@ class Watch:
 
     async def run(self) -> int:
         """Until it is cancelled or the operator quits."""
-        listen = topics(self._where.node or "+")
+        listen = topics(self._where.only or "+")
         async with connection.client(self._where, *listen, on_change=self._link) as client:
             self._connected = True
             with keys.pressed(self._keys) as keyboard:
@@ -139,7 +134,7 @@ class Watch:
     def _greet(self, answering: bool) -> None:
         if self._json:
             return
-        whom = self._where.node or self._words("watch-all-nodes")
+        whom = self._where.only or self._words("watch-all-nodes")
         output.echo(f"{self._words('watch-begin')} {self._where.address}, {whom}", err=True)
         if answering and self._by:
             output.echo(f"{self._words('watch-as')} {self._by.operator}: {self._words('watch-keys')}", err=True)
@@ -167,6 +162,7 @@ class Watch:
             output.as_json(asked.document)
         elif fresh and not self._json:
             self._screen.say(f"\n{questions.shown(asked)}" if self._live else self._stamped(questions.line(asked)))
+            self._screen.ring()
 
     def _outcome(self, seen: Seen) -> None:
         said = seen.document
@@ -179,7 +175,7 @@ class Watch:
         if said.get("event") == "ended" or said.get("reason") in _OVER:
             self._desk.end(key)
         elif said.get("result") == "refused" and self._by and said.get("operator") == self._by.operator:
-            self._desk.back(key)
+            self._desk.answered.discard(key)
             if advice := questions.advice(self._words, said):
                 self._screen.say(f"  {advice}")
 
@@ -222,11 +218,12 @@ class Watch:
 
     def _prompt(self, asked: Asked | None) -> str:
         if asked is None:
-            aside = len(self._desk.open)
-            return output.colour(f"{self._words('watch-aside')}: {aside}", dim=True) if aside else ""
+            skipped = len(self._desk.skipped)
+            return output.colour(f"{self._words('watch-skipped')}: {skipped}", dim=True) if skipped else ""
         if self._typed is not None:
             return f"{self._words('watch-replacement')} {self._typed}"
-        more = f"  (+{len(self._desk.open) - 1})" if len(self._desk.open) > 1 else ""
+        others = len(self._desk.waiting) - 1
+        more = f"  (+{others})" if others else ""
         what = f"{asked.short} {output.left(asked.left())}"
         return f"{output.colour(what, output.DOUBT)}  {self._words('watch-keys')}{more}"
 
@@ -242,7 +239,7 @@ class Watch:
             elif typed in ("q", "\x04"):
                 return
             elif asked is None:
-                self._desk.all_back()
+                self._desk.skipped.clear()
             elif asked.key == self._shown and time.monotonic() - self._shown_at >= TOO_SOON:
                 self._act(typed, client, group, asked)
             self._refresh()
@@ -256,7 +253,7 @@ class Watch:
             case "r":
                 self._typed = ""
             case "s":
-                self._desk.aside(asked.key)
+                self._desk.skipped.add(asked.key)
 
     def _type(self, key: str, client: Client, group: asyncio.TaskGroup, asked: Asked) -> None:
         if self._typed is None:
@@ -272,7 +269,7 @@ class Watch:
             self._typed += key
 
     def _answer(self, client: Client, group: asyncio.TaskGroup, asked: Asked, verdict: Verdict, **more: Any) -> None:
-        self._desk.aside(asked.key)
+        self._desk.answered.add(asked.key)
         group.create_task(self._send(client, asked, verdict, more), name=f"answer {asked.id}")
 
     async def _send(self, client: Client, asked: Asked, verdict: Verdict, more: dict[str, Any]) -> None:
@@ -283,5 +280,5 @@ class Watch:
         except (TimeoutError, ChannelError) as error:
             why = str(error) or self._words("watch-no-word")
             self._screen.say(self._stamped(f"{output.visible(asked.node)}  {asked.short}  {output.visible(why)}"))
-            self._desk.back(asked.key)
+            self._desk.answered.discard(asked.key)
         self._refresh()
