@@ -3,65 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.broker import Mosquitto
+from tests.cli.people import Person, Terminal, clean
 from tests.process import Daemon
-from zeroclawd.signing import b64
 
 pytestmark = pytest.mark.broker
-
-PROGRAM = (sys.executable, "-m", "zeroclawd")
-
-
-class Person:
-    """Somebody with a client file and alice's key."""
-
-    def __init__(self, folder: Path, daemon: Daemon) -> None:
-        key = folder / "alice.key"
-        key.write_text(b64(daemon.alice.seed))
-        key.chmod(0o600)
-        self.client = folder / "client.toml"
-        self.client.write_text(
-            f'broker = "mqtt://127.0.0.1:{daemon.port}"\nnode = "n1"\noperator = "alice"\noperator_key = "{key}"\n'
-        )
-        self.environ = {**os.environ, "ZEROCLAWD_CLIENT": str(self.client), "NO_COLOR": "1"}
-
-    def run(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*PROGRAM, *words], env=self.environ, input=stdin, capture_output=True, text=True, timeout=60, check=False
-        )
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [*PROGRAM, *words], env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-
-    def question(self) -> dict[str, str]:
-        """The one open question, as soon as there is one."""
-        for _ in range(30):
-            lines = self.run("approvals", "list", "--json").stdout.splitlines()
-            if lines:
-                question: dict[str, str] = json.loads(lines[0])
-                return question
-        raise AssertionError("no question came")
 
 
 @pytest.fixture
 def person(tmp_path: Path, daemon: Daemon) -> Iterator[Person]:
     daemon.start()
-    made = Person(tmp_path, daemon)
+    made = Person(tmp_path, daemon.port, daemon.alice)
     for _ in range(50):
         if made.run("status").returncode == 0:
             break
@@ -177,45 +138,8 @@ def test_status_and_devices(person: Person) -> None:
     assert "lamp" in person.run("devices").stdout
 
 
-class Terminal:
-    """A command in a terminal of its own."""
-
-    def __init__(self, person: Person, *words: str) -> None:
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.execvpe(sys.executable, [*PROGRAM, *words], person.environ)
-        self.shown = ""
-
-    def until(self, text: str) -> None:
-        deadline = time.monotonic() + 40
-        while text not in self.shown:
-            assert time.monotonic() < deadline, self.shown
-            if select.select([self.fd], [], [], 1)[0]:
-                self.shown += os.read(self.fd, 4096).decode("utf-8", "replace")
-
-    def press(self, keys: str) -> None:
-        os.write(self.fd, keys.encode())
-
-    def answer(self, key: str, shown: str) -> None:
-        """Press until it shows: a key that comes at once after a question is not taken for its answer."""
-        self.shown = ""
-        for _ in range(40):
-            self.press(key)
-            if select.select([self.fd], [], [], 0.6)[0]:
-                self.shown += os.read(self.fd, 4096).decode("utf-8", "replace")
-            if shown in self.shown:
-                return
-        raise AssertionError(self.shown)
-
-    def end(self) -> int:
-        try:
-            return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        finally:
-            os.close(self.fd)
-
-
 def test_watch_answers_with_one_key_also_after_the_broker_was_away(person: Person, broker: Mosquitto) -> None:
-    watching = Terminal(person, "approvals", "watch")
+    watching = Terminal(("approvals", "watch"), person.environ)
     watching.until("a approve, d deny")
     first = person.start("send", "turn on the pump")
     watching.until("Set pump to on")
@@ -253,7 +177,7 @@ def test_a_reader_that_goes_away_is_no_drama(person: Person, daemon: Daemon) -> 
         person.run("send", "turn on the lamp")
     done = subprocess.run(
         f"{sys.executable} -m zeroclawd receipts list --json --state-dir {daemon.state} | head -1",
-        shell=True, env=person.environ, capture_output=True, text=True, timeout=60, check=False,
+        shell=True, env=clean(person.environ), capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert json.loads(done.stdout)["seq"]
     assert "Traceback" not in done.stderr

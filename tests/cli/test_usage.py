@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.broker import free_port
+from tests.cli.people import run
 from zeroclawd.cli.main import COMMANDS
-
-PROGRAM = (sys.executable, "-m", "zeroclawd")
-
-
-def run(*words: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
-    clean = {key: value for key, value in os.environ.items() if key != "ZEROCLAWD_CLIENT"}
-    return subprocess.run(
-        [*PROGRAM, *words],
-        cwd=cwd,
-        env={**clean, "HOME": "/nonexistent", **environ},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 def test_the_version_and_the_help() -> None:
