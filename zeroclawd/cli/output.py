@@ -72,7 +72,7 @@ def colour(text: str, fg: str = "", *, bold: bool = False, dim: bool = False) ->
     """The text in colour; `echo` takes it off again in a pipe, and it is never put on where NO_COLOR is set."""
     if os.environ.get("NO_COLOR") or not text:
         return text
-    return click.style(text, fg=fg or None, bold=bold or None, dim=dim or None)
+    return click.style(text, fg=fg or None, bold=bold or None, dim=dim or None) if fg or bold or dim else text
 
 
 def by_meaning(text: str) -> str:
