@@ -68,9 +68,10 @@ def _run(command: list[str], folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TlsBroker:
-    """A broker that listens with TLS on `localhost`; anybody may connect."""
+    """A broker that listens on `localhost`, with TLS and without; anybody may connect."""
 
     port: int
+    plain_port: int
     authority: Path
 
 
@@ -80,15 +81,16 @@ def tls_broker(folder: Path) -> Iterator[TlsBroker]:
     program = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
     if not program:
         raise SystemExit("mosquitto is not installed. On Debian: sudo apt-get install mosquitto")
-    files, port = make_certificates(folder), _free_port()
+    files, port, plain = make_certificates(folder), _free_port(), _free_port()
     lines = ["user root", "allow_anonymous true", "persistence false", "log_dest none", f"listener {port} 127.0.0.1"]
     lines += [f"cafile {files.authority}", f"certfile {files.certificate}", f"keyfile {files.key}"]
+    lines += [f"listener {plain} 127.0.0.1"]
     (folder / "mosquitto.conf").write_text("\n".join(lines) + "\n", "utf-8")
     with (folder / "mosquitto.log").open("wb") as log:
         process = subprocess.Popen([program, "-c", str(folder / "mosquitto.conf")], stdout=log, stderr=log)
     try:
         _wait_for(port, process, folder / "mosquitto.log")
-        yield TlsBroker(port, files.authority)
+        yield TlsBroker(port, plain, files.authority)
     finally:
         process.terminate()
         process.wait(20)

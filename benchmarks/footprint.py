@@ -106,23 +106,14 @@ def cpu_so_far(pid: int) -> float:
     return time.clock_gettime(~pid << 3 | 2)
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes of memory of a process: `pss` counts each shared page in parts, `rss` counts it in full (proc(5))."""
+def memory_of(pid: int) -> int:
+    """Bytes of memory as on a board, where the daemon is the only Python: Rss of smaps_rollup (proc(5)).
 
-    pss: int
-    rss: int
-
-
-def memory_of(pid: int) -> Memory:
-    """What a process has in memory now, from smaps_rollup.
-
-    The budget is on Pss. It depends on who else runs: each further Python on the machine, this benchmark too, takes a part
-    of the interpreter's pages off both sides, and the ratio grows. Rss is the other bound, and does not depend on anybody.
+    There Pss is nearly the same. Here each further Python, this benchmark too, would take a part of the interpreter's pages
+    off both sides, and the ratio would depend on who else runs.
     """
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
-    sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith(" kB")}
-    return Memory(sizes["Pss"], sizes["Rss"])
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Rss:"))
 
 
 def switches(pid: int) -> int:
@@ -155,7 +146,7 @@ class Held:
     """CPU in seconds from the start until it waits, memory in bytes while it does."""
 
     cpu: float
-    memory: Memory
+    memory: int
 
 
 def hold_base(environ: Mapping[str, str]) -> Held:
@@ -180,8 +171,8 @@ class Life:
 
     cpu: float
     wall: float
-    memory: Memory
-    memory_idle: Memory
+    memory: int
+    memory_idle: int
     wakeups: float
     written: int
     changed: int
@@ -252,7 +243,12 @@ def live(folder: Path, broker: TlsBroker, arrivals: Arrivals, environ: Mapping[s
     arrivals.forget(node)
     with notify_socket(folder) as listener, log.open("wb") as output:
         # As the unit has it.
-        more = {"NOTIFY_SOCKET": str(folder / "notify"), "WATCHDOG_USEC": "30000000", "MALLOC_ARENA_MAX": "1"}
+        more = {
+            "NOTIFY_SOCKET": str(folder / "notify"),
+            "WATCHDOG_USEC": "30000000",
+            "MALLOC_ARENA_MAX": "1",
+            "PYTHONNODEBUGRANGES": "1",
+        }
         started = time.monotonic()
         command = [ZEROCLAWD, "run", "--config", str(config)]
         process = subprocess.Popen(command, env={**environ, **more}, stdout=output, stderr=output)
@@ -365,8 +361,7 @@ def judge(samples: Samples) -> list[Row]:
         _ratio("CPU of `zeroclawd --version`", statistics.median(samples.version) * 1000, "ms", nothing, 6),
         _ratio("CPU of `zeroclawd send`, not waiting", statistics.median(samples.send) * 1000, "ms", nothing, 6),
         _ratio("CPU from exec to READY", statistics.median(life.cpu for life in lives) * 1000, "ms", base_cpu, 3),
-        *_memory(samples, "pss"),
-        *_memory(samples, "rss"),
+        *_memory(samples),
         _plain("wake-ups per second, idle", statistics.median(life.wakeups for life in lives), "", 1),
         _plain("bytes written, idle", statistics.median(life.written for life in lives), "B", 0),
         _plain("state files changed, idle", statistics.median(life.changed for life in lives), "", 0),
@@ -375,13 +370,13 @@ def judge(samples: Samples) -> list[Row]:
     ]
 
 
-def _memory(samples: Samples, kind: str) -> list[Row]:
-    base = statistics.median(getattr(held.memory, kind) for held in samples.base) / MILLION
-    ready = statistics.median(getattr(life.memory, kind) for life in samples.lives) / MILLION
-    idle = statistics.median(getattr(life.memory_idle, kind) for life in samples.lives) / MILLION
+def _memory(samples: Samples) -> list[Row]:
+    base = statistics.median(held.memory for held in samples.base) / MILLION
+    ready = statistics.median(life.memory for life in samples.lives) / MILLION
+    idle = statistics.median(life.memory_idle for life in samples.lives) / MILLION
     return [
-        _ratio(f"memory at READY ({kind.upper()})", ready, "MB", base, 1.6),
-        _ratio(f"memory after the idle time ({kind.upper()})", idle, "MB", base, 1.6),
+        _ratio("memory at READY", ready, "MB", base, 1.6),
+        _ratio("memory after the idle time", idle, "MB", base, 1.6),
     ]
 
 

@@ -10,7 +10,7 @@ import binascii
 import hashlib
 import hmac
 import json
-import secrets
+import os
 from collections.abc import Sequence
 from dataclasses import field
 
@@ -72,7 +72,7 @@ class Keypair:
     @classmethod
     def generate(cls) -> Keypair:
         """A new key from the system's random source."""
-        return cls(secrets.token_bytes(32))
+        return cls(os.urandom(32))
 
     @property
     def public(self) -> str:

@@ -25,7 +25,7 @@ def test_the_daemon_stays_near_its_budgets_and_writes_nothing_when_idle() -> Non
     assert done.returncode in (0, 1), done.stderr
     found = json.loads(done.stdout)
     rows = {row["what"]: row for row in found["rows"]}
-    assert len(rows) == 12
+    assert len(rows) == 10
     assert found["ok"] == (done.returncode == 0) == all(row["ok"] for row in rows.values())
     far = {what: row for what, row in rows.items() if row["value"] > row["budget"] * (1 if what in SURE else SLACK)}
     assert far == {}
@@ -56,7 +56,7 @@ def test_a_process_is_measured_while_it_lives() -> None:
         assert process.stdout
         process.stdout.readline()
         assert cpu_so_far(process.pid) > 0.02
-        assert 30_000_000 < memory_of(process.pid).pss <= memory_of(process.pid).rss
+        assert memory_of(process.pid) > 30_000_000
         before, wrote = switches(process.pid), written(process.pid)
         for _ in range(50):
             process.stdin.write(b"\n")

@@ -15,7 +15,14 @@ _TIME_ERROR = 5
 
 
 class SystemClock:
-    """Wall and monotonic time; the monotonic clock counts from the kernel's boot and goes on while it sleeps."""
+    """Wall and monotonic time; the monotonic clock counts from the kernel's boot and goes on while it sleeps.
+
+    Asking the kernel whether it is synced takes a library that a waiting daemon does not need: `asks` lets it, from the
+    first command on. Until then only systemd-timesyncd's word counts, and a time without it is marked as unsynced.
+    """
+
+    def __init__(self, *, asks: bool = True) -> None:
+        self.asks = asks
 
     def wall(self) -> float:
         """Unix seconds."""
@@ -27,7 +34,7 @@ class SystemClock:
 
     def synced(self) -> bool:
         """True once the clock has been set, by systemd-timesyncd or by anybody who tells the kernel (adjtimex(2))."""
-        return _SYNCED_FLAG.exists() or _kernel_says_synced()
+        return _SYNCED_FLAG.exists() or (self.asks and _kernel_says_synced())
 
 
 @functools.cache

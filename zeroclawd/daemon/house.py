@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from zeroclawd import __version__, signing
 from zeroclawd.config import Config
 from zeroclawd.daemon.build import Plan
+from zeroclawd.daemon.clock import SystemClock
 from zeroclawd.daemon.turns import TurnRunner
 from zeroclawd.errors import StoreError
 from zeroclawd.events import TurnEvent
@@ -47,7 +48,7 @@ class House:
     ) -> None:
         self.plan = plan
         self.clock = clock
-        self.boot_id = secrets.token_hex(8)
+        self.boot_id = os.urandom(8).hex()
         self.started = clock.wall()
         self.problems: dict[str, str] = {}
         self._closed = False
@@ -209,6 +210,8 @@ class House:
 
     def submit(self, inbound: Inbound) -> bool:
         """Queue a turn."""
+        if isinstance(self.clock, SystemClock):
+            self.clock.asks = True
         return self.runner.submit(inbound)
 
     def cancel(self, channel: str, command_id: str, reason: str) -> bool:

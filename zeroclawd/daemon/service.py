@@ -67,7 +67,7 @@ class Service:
         self._reason = "stopped"
         self._code = 0
         self._reloads: asyncio.Queue[None] = asyncio.Queue(1)
-        self.house = house or House(planned, SystemClock())
+        self.house = house or House(planned, SystemClock(asks=False))
 
     def end(self, reason: str) -> None:
         """Ask for a clean stop."""

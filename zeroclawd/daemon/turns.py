@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import secrets
+import os
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -171,7 +171,7 @@ class TurnRunner:
         from zeroclawd.turn.loop import run_turn  # with the first turn: a daemon may wait for days
 
         inbound = running.inbound
-        turn_id = secrets.token_hex(8)
+        turn_id = os.urandom(8).hex()
         state = TurnState(
             turn_id,
             inbound,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
+import os
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
@@ -55,7 +55,7 @@ class TurnContext:
     system_prompt: str = ""
     before_hooks: tuple[BeforeHook, ...] = ()
     after_hooks: tuple[AfterHook, ...] = ()
-    new_id: Callable[[], str] = lambda: secrets.token_hex(8)
+    new_id: Callable[[], str] = lambda: os.urandom(8).hex()
 
     @property
     def text_protocol(self) -> bool:
@@ -79,7 +79,7 @@ class TurnState:
     observers: Emit
     cancel: CancelToken = field(default_factory=CancelToken)
     steering: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
-    nonce: str = field(default_factory=lambda: secrets.token_hex(4))
+    nonce: str = field(default_factory=lambda: os.urandom(4).hex())
     round: int = 0
     results: list[ToolResult] = field(default_factory=list)
     refused: set[str] = field(default_factory=set)

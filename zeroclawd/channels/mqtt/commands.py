@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import secrets
+import os
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,7 +36,7 @@ class _Sender:
 class Commands:
     """The lane of commands and device values; `host` is where turns are queued."""
 
-    def __init__(self, parts: Parts, host: Host, new_id: Callable[[], str] = lambda: secrets.token_hex(8)) -> None:
+    def __init__(self, parts: Parts, host: Host, new_id: Callable[[], str] = lambda: os.urandom(8).hex()) -> None:
         self._parts = parts
         self._host = host
         self._new_id = new_id

@@ -10,11 +10,10 @@ import asyncio
 import collections
 import contextlib
 import logging
-import random
+import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import field
 from typing import Any, Final, Literal
 
 import paho.mqtt.client as mqtt
@@ -396,19 +395,24 @@ def _limits(properties: Properties | None) -> _Limits:
 # The event loop's side
 
 
+def _chance() -> float:
+    return int.from_bytes(os.urandom(4), "big") / 2**32
+
+
 @dataclass(slots=True)
 class _Backoff:
     """Exponential waits with full jitter, so that a fleet does not come back in one instant."""
 
     first: float
     longest: float
-    random: random.Random = field(default_factory=random.SystemRandom)
+    chance: Callable[[], float] = _chance
     failures: int = 0
 
     def next(self) -> float:
         bound = min(self.longest, self.first * 2 ** min(self.failures, 16))
         self.failures += 1
-        return max(self.first * 0.1, self.random.uniform(0, bound))
+        wait: float = self.chance() * bound
+        return max(self.first * 0.1, wait)
 
 
 class Link:
