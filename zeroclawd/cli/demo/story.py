@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -360,6 +361,9 @@ STEPS: tuple[tuple[str, str, Step], ...] = (
 async def play(*, as_json: bool, stay: bool, keep: bool, broker: str) -> int:
     """Set the stage, play every step, clear the stage; 0 if every step held, else 1."""
     show = Timeline(as_json=as_json)
+    acting = asyncio.current_task()
+    if acting is not None:  # a broker of ours must not outlive us
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, acting.cancel)
     folder = Path(tempfile.mkdtemp(prefix="zeroclawd-demo-"))
     try:
         async with _set(show, folder, broker) as stage:
