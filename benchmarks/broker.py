@@ -43,7 +43,7 @@ class Certificates:
 
 
 def make_certificates(folder: Path) -> Certificates:
-    """Make an authority and a certificate for `localhost` with the openssl program, valid for two days."""
+    """Make an authority and a certificate for `localhost` and 127.0.0.1 with the openssl program, valid for two days."""
     folder.mkdir(parents=True, exist_ok=True)
     _openssl_request(folder, "authority", "-x509", "-extensions", "authority", "-days", "2")
     _openssl_request(folder, "server")

@@ -64,7 +64,7 @@ pin = 27
 public_key = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="
 
 [channels.mqtt.main]
-host = "localhost"
+host = "127.0.0.1"
 port = {port}
 node = "{node}"
 
@@ -195,7 +195,7 @@ class Arrivals:
 
         self._client.on_connect = lambda client, *_: client.subscribe("zeroclaw/+/availability", 1)
         self._client.on_message = heard
-        self._client.connect("localhost", broker.port)
+        self._client.connect("127.0.0.1", broker.port)
         self._client.loop_start()
 
     def forget(self, node: str) -> None:

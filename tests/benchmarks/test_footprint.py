@@ -23,6 +23,7 @@ def test_the_daemon_stays_near_its_budgets_and_writes_nothing_when_idle() -> Non
     command = [sys.executable, "-m", "benchmarks.footprint", "--runs", "2", "--idle", "3", "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode in (0, 1), done.stderr
+    assert done.stdout, done.stderr
     found = json.loads(done.stdout)
     rows = {row["what"]: row for row in found["rows"]}
     assert len(rows) == 10

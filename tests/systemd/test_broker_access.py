@@ -47,7 +47,7 @@ class Login:
         self._client.on_publish = self._settle
         self._client.on_subscribe = lambda _c, _u, mid, codes, _p: self._settle(_c, _u, mid, codes[0], _p)
         self._client.on_message = lambda _c, _u, message: self.heard.put(message)
-        self._client.connect("localhost", port)
+        self._client.connect("127.0.0.1", port)
         self._client.loop_start()
         assert self._answered.wait(PATIENCE)
 
