@@ -12,6 +12,10 @@ from hypothesis import settings
 from tests.broker import Mosquitto, mosquitto
 from tests.process import Daemon
 
+# A job in the background of a script ignores Ctrl-C, and so would every program that the tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # Wall time on a shared machine says nothing about the code.
 settings.register_profile("zeroclawd", deadline=None)
 settings.load_profile("zeroclawd")
