@@ -115,6 +115,24 @@ class Terminal:
                 return
         raise AssertionError(self.shown[before:])
 
+    def leave(self) -> None:
+        """Get out of a line that is being typed, and out of the command."""
+        deadline = time.monotonic() + 60
+        keys = iter("\x1bq" * 60)
+        while not self._ended():
+            assert time.monotonic() < deadline, self.shown
+            self.press(next(keys))
+            self.drain(0.3)
+
+    def drain(self, seconds: float) -> None:
+        """Take all that comes within this time."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0 and not self._ended():
+            self.read(min(left, 0.05))
+
+    def _ended(self) -> bool:
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
     def rest(self) -> str:
         """All that is shown up to the end."""
         deadline = time.monotonic() + 60

@@ -146,7 +146,7 @@ def line(asked: Asked) -> str:
     arguments = output.visible(json.dumps(asked.document.get("arguments"), ensure_ascii=False, separators=(",", ":")))
     return (
         f"{output.visible(asked.node)}  asked  {asked.short}  {asked.summary}  risk={asked.text('risk')}  "
-        f"device={asked.text('device') or '-'}  by={asked.text('requested_by') or '-'}{votes}  "
+        f"device={asked.text('device') or '-'}  tool={asked.text('tool')}  by={asked.text('requested_by') or '-'}{votes}  "
         f"left={output.left(asked.left())}  arguments={arguments}"
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from zeroclawd.channels.mqtt.client import Client, Seen
@@ -172,12 +173,15 @@ class Watch:
         else:
             who = f"{output.visible(seen.node)}  {output.visible(key[1][:8])}"
             self._screen.say(self._stamped(f"{who}  {questions.outcome(self._words, said)}"))
+        if said.get("result") == "refused" and self._by and said.get("operator") == self._by.operator:
+            self._desk.answered.discard(key)
+            self._advise(said)
         if said.get("event") == "ended" or said.get("reason") in _OVER:
             self._desk.end(key)
-        elif said.get("result") == "refused" and self._by and said.get("operator") == self._by.operator:
-            self._desk.answered.discard(key)
-            if advice := questions.advice(self._words, said):
-                self._screen.say(f"  {advice}")
+
+    def _advise(self, said: Mapping[str, Any]) -> None:
+        if not self._json and (advice := questions.advice(self._words, said)):
+            self._screen.say(f"  {advice}")
 
     def _stamped(self, text: str) -> str:
         return f"{output.moment(time.time())}  {text}"
