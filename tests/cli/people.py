@@ -23,7 +23,8 @@ PROGRAM = (sys.executable, "-m", "zeroclawd")
 
 def clean(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment without what a person at this machine may have set, and with a home of nobody."""
-    kept = {key: value for key, value in os.environ.items() if key not in ("ZEROCLAWD_CLIENT", "NO_COLOR", "LC_ALL")}
+    personal = ("ZEROCLAWD_CLIENT", "NO_COLOR", "LC_ALL", "COLUMNS", "LINES")
+    kept = {key: value for key, value in os.environ.items() if key not in personal}
     return {**kept, "HOME": "/nonexistent", "LANG": "C.UTF-8", "TZ": "UTC", **environ}
 
 

@@ -149,12 +149,13 @@ def _drawn(heads: Sequence[str], rows: Sequence[Sequence[str]], whole: int) -> N
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    plain = bool(os.environ.get("NO_COLOR"))
+    drawn = Table(box=None, pad_edge=False, header_style="" if plain else "bold")
     for place, head in enumerate(heads):
         drawn.add_column(head, overflow="fold", no_wrap=place < whole)
     for row in rows:
         drawn.add_row(*(Text(cell, style=_MEANING.get(cell, "")) for cell in row))
-    Console(highlight=False, no_color=bool(os.environ.get("NO_COLOR")) or None).print(drawn)
+    Console(highlight=False, no_color=plain or None).print(drawn)
 
 
 def _plain(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
