@@ -186,9 +186,11 @@ def safe_states(file: Path, state_dir: Path) -> tuple[list[str], str]:
 
 
 def _usable(file: Path, state_dir: Path) -> tuple[Loaded, str]:
+    from zeroclawd.board.plan import plan_devices
+
     try:
         loaded = load(file)
-        plan(loaded)
+        plan_devices(loaded.config)  # pins are all that it takes: no secret, no broker, no tool
     except ZeroclawdError as error:
         kept = state_dir / LAST_GOOD
         if not kept.is_file():
