@@ -17,8 +17,9 @@ def main() -> int:
     match sys.argv[1:]:
         case ["run", "--config", file]:
             return _daemon(file)
-    # A command is over before its garbage is worth a search: looking for it was a sixth of the CPU of a short one.
-    gc.set_threshold(50_000, 10, 10)
+    if sys.argv[1:2] != ["run"]:
+        # A command is over before its garbage is worth a search: looking for it was a sixth of the CPU of a short one.
+        gc.set_threshold(50_000, 10, 10)
     from zeroclawd.cli.main import run
 
     code = run()

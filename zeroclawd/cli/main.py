@@ -75,8 +75,10 @@ def zeroclawd() -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; exit codes: 0 done, 1 failed or refused, 2 not usable as given, 130 interrupted."""
+    # https://no-color.org: set and not empty means no colour, also in a terminal.
+    colour = False if os.environ.get("NO_COLOR") else None
     try:
-        code = zeroclawd.main(arguments, prog_name="zeroclawd", standalone_mode=False)
+        code = zeroclawd.main(arguments, prog_name="zeroclawd", standalone_mode=False, color=colour)
     except click.ClickException as error:
         error.show()
         return 2
@@ -86,7 +88,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         click.echo("interrupted", err=True)
         return 130
     except ZeroclawdError as error:
-        complain(error)
+        complain(error, colour)
         return 2 if type(error).__name__ in ("ConfigError", "KeyFileError") else 1
     except BrokenPipeError:
         # Whoever read our output has gone; Python must not complain about it again at exit.
@@ -95,8 +97,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def complain(error: ZeroclawdError) -> None:
+def complain(error: ZeroclawdError, colour: bool | None = None) -> None:
     """Say what failed and, on a second line, what to try."""
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True, color=colour)
     if error.hint:
         click.echo(f"  try: {error.hint}", err=True)

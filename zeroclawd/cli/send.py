@@ -117,10 +117,9 @@ class _Waiting:
 
         from zeroclawd.channels.mqtt.client import replies
 
-        stop = asyncio.Event()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
-        node = self._wish.node
+        stop, node = asyncio.Event(), self._wish.node
         async with connection.client(self._wish.where, *replies(node), f"{node}/availability") as client:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
             following = asyncio.create_task(self._follow(client), name="follow")
             stopping = asyncio.create_task(stop.wait(), name="until Ctrl-C")
             try:

@@ -139,7 +139,7 @@ class Watch:
         output.echo(f"{self._words('watch-begin')} {self._where.address}, {whom}", err=True)
         if answering and self._by:
             output.echo(f"{self._words('watch-as')} {self._by.operator}: {self._words('watch-keys')}", err=True)
-        elif self._live:
+        elif self._live and not self._by:
             output.echo(self._words("watch-no-key"), err=True)
 
     # What comes
