@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
@@ -9,7 +10,7 @@ import pytest
 
 from tests.cli.people import write_key
 from zeroclawd.cli import connection
-from zeroclawd.cli.connection import VARIABLE, Where, resolve
+from zeroclawd.cli.connection import KEYS, VARIABLE, Where, resolve
 from zeroclawd.errors import ConfigError, KeyFileError
 from zeroclawd.signing import Keypair
 
@@ -104,6 +105,13 @@ def test_a_client_file_is_read_strictly(tmp_path: Path, text: str, said: str) ->
         resolve({}, client(tmp_path, text))
     assert said in str(error.value)
     assert str(error.value).startswith(str(tmp_path / "client.toml"))
+
+
+def test_every_key_of_the_client_file_is_on_the_page_and_no_other() -> None:
+    page = (Path(__file__).parents[2] / "docs/cli.md").read_text("utf-8")
+    table = page[page.index("| key | meaning |") : page.index("An unknown key is an error")]
+    named = "".join(line.split("|")[1] for line in table.splitlines() if line.startswith("| `"))
+    assert set(re.findall(r"`(\w+)`", named)) == set(KEYS)
 
 
 def test_a_named_client_file_must_be_there() -> None:

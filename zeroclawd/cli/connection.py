@@ -24,20 +24,11 @@ Result = TypeVar("Result")
 
 VARIABLE = "ZEROCLAWD_CLIENT"
 USUAL = "~/.config/zeroclawd/client.toml"
-KEYS = {
-    "broker": "mqtt://HOST[:PORT], or mqtts:// for TLS",
-    "node": "the node that is meant",
-    "base_topic": "zeroclaw unless the nodes say otherwise",
-    "username": "the broker login",
-    "password_file": "a file with its password, readable by you alone",
-    "ca_file": "the authority of the broker's certificate, if the system does not know it",
-    "cert_file": "your own certificate, where the broker wants one",
-    "key_file": "its private key",
-    "operator": "who signs",
-    "operator_key": "the file that `zeroclawd operator keygen` wrote",
-    "state_dir": "where the daemon keeps its ledger, if it runs on this machine",
-}
-"""What a client file may say, each of it text; files are looked for beside it."""
+KEYS = (
+    "broker", "node", "base_topic", "username", "password_file", "ca_file", "cert_file", "key_file", "operator",
+    "operator_key", "state_dir",
+)  # fmt: skip
+"""What a client file may say, each of it text; docs/cli.md says what it means."""
 _FILES = ("password_file", "ca_file", "cert_file", "key_file", "operator_key", "state_dir")
 _KEY_OF = {"base": "base_topic"}
 _LOGIN = ("username", "password_file", "ca_file", "cert_file", "key_file")
