@@ -21,6 +21,12 @@ from zeroclawd.signing import Keypair, b64
 PROGRAM = (sys.executable, "-m", "zeroclawd")
 
 
+def patched(module: str, name: str, value: float) -> tuple[str, ...]:
+    """The program with another constant, for a test that would otherwise wait for it."""
+    script = f"import sys, {module} as m; m.{name} = {value}; from zeroclawd.__main__ import main; sys.exit(main())"
+    return sys.executable, "-c", script
+
+
 def clean(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment without what a person at this machine may have set, and with a home of nobody."""
     personal = ("ZEROCLAWD_CLIENT", "NO_COLOR", "LC_ALL", "COLUMNS", "LINES")
@@ -28,16 +34,18 @@ def clean(environ: Mapping[str, str]) -> dict[str, str]:
     return {**kept, "HOME": "/nonexistent", "LANG": "C.UTF-8", "TZ": "UTC", **environ}
 
 
-def run(*words: str, cwd: Path | None = None, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+def run(
+    *words: str, cwd: Path | None = None, stdin: str = "", program: Sequence[str] = PROGRAM, **environ: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*PROGRAM, *words], cwd=cwd, env=clean(environ), input=stdin, capture_output=True, text=True, timeout=90,
+        [*program, *words], cwd=cwd, env=clean(environ), input=stdin, capture_output=True, text=True, timeout=90,
         check=False,
     )  # fmt: skip
 
 
-def start(*words: str, **environ: str) -> subprocess.Popen[str]:
+def start(*words: str, program: Sequence[str] = PROGRAM, **environ: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*PROGRAM, *words], env=clean(environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*program, *words], env=clean(environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
@@ -60,11 +68,13 @@ class Person:
         )
         self.environ = {"ZEROCLAWD_CLIENT": str(self.client), "NO_COLOR": "1"}
 
-    def run(self, *words: str, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
-        return run(*words, stdin=stdin, **{**self.environ, **environ})
+    def run(
+        self, *words: str, stdin: str = "", program: Sequence[str] = PROGRAM, **environ: str
+    ) -> subprocess.CompletedProcess[str]:
+        return run(*words, stdin=stdin, program=program, **{**self.environ, **environ})
 
-    def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
-        return start(*words, **{**self.environ, **environ})
+    def start(self, *words: str, program: Sequence[str] = PROGRAM, **environ: str) -> subprocess.Popen[str]:
+        return start(*words, program=program, **{**self.environ, **environ})
 
     def json(self, *words: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.run(*words, "--json").stdout.splitlines()]
@@ -80,10 +90,16 @@ class Person:
 class Terminal:
     """A command in a terminal of its own; what it shows is in `shown`."""
 
-    def __init__(self, words: Sequence[str], environ: Mapping[str, str], columns: int = 120) -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        environ: Mapping[str, str],
+        columns: int = 120,
+        program: Sequence[str] = PROGRAM,
+    ) -> None:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            os.execvpe(sys.executable, [*PROGRAM, *words], clean(environ))
+            os.execvpe(sys.executable, [*program, *words], clean(environ))
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         self.shown = ""
 

@@ -89,7 +89,7 @@ def test_ctrl_c_cancels_the_command(person: Person) -> None:
     assert "cancelled" in err
     assert "Traceback" not in err
     for _ in range(20):
-        if "no question is open" in person.run("approvals", "list").stdout:
+        if "no question is open" in person.run("approvals", "list").stderr:
             break
     assert person.run("approvals", "approve", request_id).returncode == 1
 

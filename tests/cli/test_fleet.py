@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.broker import Mosquitto
-from tests.cli.people import PROGRAM, Person, clean, run
+from tests.cli.people import PROGRAM, Person, clean, patched, run
 from tests.cli.test_live import Puppet
 from tests.process import Daemon
 from zeroclawd.signing import RELEASE, Keypair, Verifier, release_fields
@@ -158,13 +158,14 @@ def test_every_node_is_stopped_and_the_silent_ones_are_named(puppet: Puppet, per
     for node in ("n1", "n2"):
         status(puppet, node)
     heard = listen(puppet, "+/estop")
-    stopping = person.start("estop", "engage", "--all", "--reason", "smoke")
+    hasty = patched("zeroclawd.cli.estop", "_SECONDS", 3)
+    stopping = person.start("estop", "engage", "--all", "--reason", "smoke", program=hasty)
     assert [heard()["reason"] for _ in range(2)] == ["smoke", "smoke"]
     status(puppet, "n1", emergency_stop=True)
     out, err = stopping.communicate(timeout=60)
     assert stopping.returncode == 1
     assert out == "n1: stopped; outputs are in their safe states and stay there\n"
-    assert "not confirmed within 15 s by: n2" in err
+    assert "not confirmed within 3 s by: n2" in err
     assert person.run("estop", "engage", "--all", "--node", "n1").returncode == 2
 
 

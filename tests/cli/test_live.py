@@ -15,7 +15,7 @@ import paho.mqtt.client as mqtt
 import pytest
 
 from tests.broker import Mosquitto
-from tests.cli.people import Person, Terminal
+from tests.cli.people import Person, Terminal, patched
 from zeroclawd.signing import DECISION, Keypair, Verifier, decision_fields
 
 pytestmark = pytest.mark.broker
@@ -186,12 +186,27 @@ def test_a_replacement_is_typed_and_can_be_taken_back(puppet: Puppet, watching: 
     screen.until("ended: replaced")
 
 
+def test_a_key_that_comes_too_soon_is_not_taken_for_an_answer(puppet: Puppet, person: Person) -> None:
+    patient = patched("zeroclawd.cli.approvals.watch", "TOO_SOON", 3600)
+    screen = Terminal(("approvals", "watch"), person.environ, program=patient)
+    screen.until("q quit")
+    puppet.ask("q-1")
+    screen.until("Question q-1")
+    for key in "adrs":
+        screen.press(key)
+        screen.drain(0.3)
+    assert puppet.nothing()
+    assert "Esc goes back" not in screen.shown
+    assert "skipped" not in screen.shown
+    screen.leave()
+    assert screen.end() == 0
+
+
 def test_what_is_typed_ahead_or_pasted_answers_nothing(puppet: Puppet, watching: Watching) -> None:
     screen = watching()
     screen.press("a")
     puppet.ask("q-1")
     screen.until("Question q-1")
-    screen.press("a")  # at once: it may have been meant for another question
     time.sleep(1)
     screen.press("aaaa\rapprove it all\r")
     screen.press("\x1b[A")
@@ -399,7 +414,8 @@ def test_an_unknown_and_an_ambiguous_id(puppet: Puppet, person: Person) -> None:
 
 def test_a_node_that_says_nothing_is_said(puppet: Puppet, person: Person) -> None:
     puppet.ask("q-1")
-    answering = person.run("approvals", "replace", "q-1", "not now")
+    hasty = patched("zeroclawd.cli.approvals", "ANSWER_SECONDS", 1)
+    answering = person.run("approvals", "replace", "q-1", "not now", program=hasty)
     assert answering.returncode == 1
-    assert "n1 did not say within 15 s what became of the answer" in answering.stderr
+    assert "n1 did not say within 1 s what became of the answer" in answering.stderr
     assert puppet.decision()[1]["replacement"] == "not now"
