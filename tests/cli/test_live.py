@@ -186,6 +186,25 @@ def test_a_replacement_is_typed_and_can_be_taken_back(puppet: Puppet, watching: 
     screen.until("ended: replaced")
 
 
+def test_a_question_that_is_put_anew_in_other_words_is_another_one(puppet: Puppet, watching: Watching) -> None:
+    screen = watching()
+    puppet.ask("q-1")
+    screen.until("Question q-1")
+    screen.answer("r", "Esc goes back")
+    screen.press("half a sent")
+    screen.until("half a sent")
+    puppet.ask("q-1", arguments={"device": "furnace", "value": True}, arguments_digest="d2")
+    screen.until('{"device": "furnace", "value": true}')
+    screen.press("ence\r")
+    screen.drain(1)
+    assert puppet.nothing()
+    puppet.ask("q-1", arguments={"device": "furnace", "value": True}, arguments_digest="d2", left=50)
+    assert puppet.decided(screen, "d")[1]["arguments_digest"] == "d2"
+    puppet.accept("q-1", "deny", end="denied")
+    screen.until("ended: denied")
+    assert screen.shown.count('{"device": "furnace", "value": true}') == 1
+
+
 def test_a_key_that_comes_too_soon_is_not_taken_for_an_answer(puppet: Puppet, person: Person) -> None:
     patient = patched("zeroclawd.cli.approvals.watch", "TOO_SOON", 3600)
     screen = Terminal(("approvals", "watch"), person.environ, program=patient)

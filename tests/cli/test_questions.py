@@ -172,6 +172,14 @@ def test_a_refusal_comes_with_something_to_try() -> None:
     assert questions.advice(WORDS, {}) == ""
 
 
+def test_a_question_is_the_same_only_in_every_word() -> None:
+    one = asked(document())
+    assert one.same(asked(document(quorum={"need": 2, "have": 1}, expires_in=3)))
+    assert not one.same(None)
+    for change in ({"arguments": {}}, {"arguments_digest": "e"}, {"nonce": "m"}, {"summary": "x"}, {"risk": "low"}):
+        assert not one.same(asked(document(**change)))
+
+
 # The desk
 
 
@@ -183,6 +191,11 @@ def test_the_operator_has_one_question_at_a_time_in_the_order_in_which_they_came
     assert desk.put(second)
     assert not desk.put(first)
     assert desk.current is first
+    desk.answered.add(second.key)
+    second = asked(document("b", arguments={"device": "furnace"}))
+    assert desk.put(second)
+    assert not desk.answered
+    assert desk.waiting == [first, second]
     desk.skipped.add(first.key)
     assert desk.current is second
     desk.answered.add(second.key)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 REQUEST = "approval/request/"
 OUTCOME = "approval/outcome"
 _NEEDED = ("request_id", "nonce", "arguments_digest", "node")
+# What a node says anew of a question without asking another one.
+_PASSING = frozenset({"quorum", "expires_in"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,13 @@ class Asked:
     def key(self) -> tuple[str, str]:
         """What tells it from the questions of all other nodes."""
         return self.node, self.id
+
+    def same(self, other: Asked | None) -> bool:
+        """True if both ask the same in every word: an answer to one is then an answer to the other."""
+        return other is not None and self.key == other.key and self._lasting() == other._lasting()
+
+    def _lasting(self) -> dict[str, Any]:
+        return {name: value for name, value in self.document.items() if name not in _PASSING}
 
     @property
     def short(self) -> str:

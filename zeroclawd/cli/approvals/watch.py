@@ -37,8 +37,13 @@ class Desk:
         self.answered: set[tuple[str, str]] = set()
 
     def put(self, asked: Asked) -> bool:
-        """Take a question, or what is new about it; True if it was not known."""
-        fresh = asked.key not in self.open
+        """Take a question, or how many have approved it by now; True if this was not asked before.
+
+        One that comes again in other words is another one: it goes to the end, and whatever was done about it is undone.
+        """
+        fresh = not asked.same(self.open.get(asked.key))
+        if fresh:
+            self.end(asked.key)
         self.open[asked.key] = asked
         return fresh
 
@@ -101,7 +106,7 @@ class Watch:
         self._screen = Screen(live=self._live)
         self._desk = Desk()
         self._keys: asyncio.Queue[str] = asyncio.Queue()
-        self._shown: tuple[str, str] | None = None
+        self._shown: Asked | None = None
         self._shown_at = 0.0
         self._typed: str | None = None
         self._changed = asyncio.Event()
@@ -153,13 +158,16 @@ class Watch:
             self._refresh()
 
     def _question(self, seen: Seen) -> None:
+        for late in self._desk.late:
+            self._desk.end(late.key)
         asked = questions.read(seen)
         if asked is None:
             self._desk.end((seen.node, seen.rest.removeprefix(REQUEST)))
             return
         known = self._desk.open.get(asked.key)
+        again = known is not None and known.quorum == asked.quorum
         fresh = self._desk.put(asked)
-        if self._json and (known is None or known.document != asked.document):
+        if self._json and (fresh or not again):
             output.as_json(asked.document)
         elif fresh and not self._json:
             self._screen.say(f"\n{questions.shown(asked)}" if self._live else self._stamped(questions.line(asked)))
@@ -215,9 +223,9 @@ class Watch:
 
     def _draw(self) -> None:
         asked = self._desk.current
-        if asked is None or asked.key != self._shown:
+        if asked is None or not asked.same(self._shown):
             self._typed = None
-            self._shown, self._shown_at = (asked.key if asked else None), time.monotonic()
+            self._shown, self._shown_at = asked, time.monotonic()
         self._screen.below(self._prompt(asked))
 
     def _prompt(self, asked: Asked | None) -> str:
@@ -237,14 +245,15 @@ class Watch:
         while True:
             typed = await self._keys.get()
             asked = self._desk.current
-            if self._typed is not None and asked is not None:
+            in_sight = asked is not None and asked.same(self._shown)
+            if self._typed is not None and asked is not None and in_sight:
                 for key in typed:
                     self._type(key, client, group, asked)
             elif typed in ("q", "\x04"):
                 return
             elif asked is None:
                 self._desk.skipped.clear()
-            elif asked.key == self._shown and time.monotonic() - self._shown_at >= TOO_SOON:
+            elif in_sight and time.monotonic() - self._shown_at >= TOO_SOON:
                 self._act(typed, client, group, asked)
             self._refresh()
 
