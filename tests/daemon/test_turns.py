@@ -7,13 +7,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.turn.stage import YES, FakeApprover, Stage, calls
+from tests.turn.stage import YES, FakeApprover, Stage, calls, change, make
+from zeroclawd.catalog import Catalog
 from zeroclawd.config import RiskProfile, RuntimeProfile
 from zeroclawd.daemon.turns import TurnRunner
 from zeroclawd.errors import StoreFull
 from zeroclawd.interfaces import CancelToken
 from zeroclawd.messages import Decision, Inbound, Ingress, Message, Outbound, Question, Reply
 from zeroclawd.messages import Stage as Stages
+from zeroclawd.tool import Effect, Risk, ToolContext, tool
 
 HERE = Ingress("mqtt.home", "mqtt:home:unverified")
 
@@ -209,3 +211,17 @@ async def test_closing_answers_everything_and_takes_nothing_new() -> None:
         await made.runner.close(5)
         assert {name for name, _ in made.last()} == {"a", "b"}
         assert not made.submit("c")
+
+
+async def test_what_a_tool_says_meanwhile_is_scrubbed_on_its_way_out() -> None:
+    @tool(risk=Risk.LOW, effect=Effect.READ)
+    async def talk(context: ToolContext) -> str:
+        context.progress("login with hunter2hunter2 " + "x" * 5_000)
+        return "done"
+
+    async with bench(change(Stage([calls(("talk", {})), "ok"]), everything=Catalog({"talk": make(talk)}))) as made:
+        made.submit("a")
+        await made.until(lambda: {one.stage for one in made.sent} >= {Stages.PROGRESS, Stages.FINAL})
+        (said,) = [one.text for one in made.sent if one.stage is Stages.PROGRESS]
+        assert "hunter2" not in said
+        assert len(said) <= 1_000

@@ -36,7 +36,7 @@ async def test_calls_of_one_reply_overlap_and_answer_in_their_order() -> None:
     await until(lambda: stage.running == 3)
     stage.hold.set()
     end = await task
-    assert [result.text for result in end.results] == ["waited a", "waited b", "waited c"] or stage.most == 3
+    assert [result.text for result in end.results] == ["waited a", "waited b", "waited c"]
     answers = [message for message in stage.history if message.role is Role.TOOL]
     assert [message.call_id for message in answers] == ["c0", "c1", "c2"]
     assert ["waited a" in answers[0].text, "waited b" in answers[1].text, "waited c" in answers[2].text] == [True] * 3
@@ -106,10 +106,7 @@ async def test_what_cannot_be_recorded_does_not_happen_and_readings_go_on() -> N
     stage = Stage([calls(*wanted), "ok"], profile=FULL)
     stage.ledger.full = True
     end = await stage.run()
-    assert stage.results(end) == [("set_device", "blocked"), ("look", "ok")] or set(stage.results(end)) == {
-        ("set_device", "blocked"),
-        ("look", "ok"),
-    }
+    assert stage.results(end) == [("set_device", "blocked"), ("look", "ok")]
     assert stage.log == ["look x"]
 
 

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 Deliver = Callable[[Outbound], Awaitable[None]]
 
 SHUTDOWN_SECONDS = 5.0
+_PROGRESS_LIMIT = 1_000
 
 
 @dataclass(slots=True)
@@ -221,7 +222,8 @@ class TurnRunner:
         match event:
             case QuestionAsked(summary=text) | Progress(text=text):
                 flags = ("asks_operator",) if isinstance(event, QuestionAsked) else ()
-                note = Outbound(inbound.id, Stage.PROGRESS, text, inbound.ingress, event.turn_id, flags=flags)
+                shown = self.base.redactor.text(text, _PROGRESS_LIMIT)
+                note = Outbound(inbound.id, Stage.PROGRESS, shown, inbound.ingress, event.turn_id, flags=flags)
                 if not self._progress.full():
                     self._progress.put_nowait(note)
 

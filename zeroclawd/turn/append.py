@@ -21,6 +21,7 @@ def append(
     said = reply.text if context.text_protocol else text
     state.history.append(Message(Role.ASSISTANT, said, calls=tuple(calls), extra=reply.extra))
     state.history.extend(tool_message(result) for result in results)
+    state.results.extend(results)
 
 
 def turns_of(history: Sequence[Message]) -> list[list[Message]]:

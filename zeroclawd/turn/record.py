@@ -26,7 +26,6 @@ async def record(context: TurnContext, state: TurnState, result: ToolResult) -> 
     result = _with_receipt(context, result)
     result = replace(result, shown=shown(result, state.nonce, context.runtime.max_tool_result_chars))
     await _write(context, state, result)
-    state.results.append(result)
     _watch_for_loops(context, state, result)
     state.emit(
         CallEnded,
